@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pipedec_cli.page.page import SavedReport, read_report
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 
+#: The module that defines each public name.
 _HOMES: "Final" = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.decoding.decoder"),
@@ -50,6 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "Any":
+    """A public name, whose module is imported now; Python calls this for a name that is not here."""
     from importlib import import_module
 
     if name not in _HOMES:

@@ -9,9 +9,8 @@ from pipedec_cli.leaving import SAID, leave
 def main() -> None:
     """Run the app."""
     for number in SAID:
-        if (
-            getsignal(number) is not SIG_IGN
-        ):  # as a shell has it for what runs in the background
+        # A shell lets what runs in the background ignore Ctrl-C, which stays so.
+        if getsignal(number) is not SIG_IGN:
             signal(number, leave)
     from pipedec_cli.cli.app import main as run
 

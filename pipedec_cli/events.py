@@ -29,18 +29,18 @@ class Advanced:
 class Generating:
     """Decoding begins. The events of `pipeline.decode` follow, and `Ended` is the last."""
 
-    total: int | None  # None where sources are decoded in parts
+    total: int | None  # of examples; None where sources are decoded in parts
     method: str  # the decoding method in words, such as ``Δt = 2``
     decode: Callable[[Sequence[int]], str]  # token ids to text, special tokens left out
-    name: Callable[[int], str]  # the heading of an example, given its index
-    labels: Sequence[str] = ()  # the keys of the rows, at level field
+    name: Callable[[int], str]  # the heading of an example, given its number from 0
+    labels: Sequence[str] = ()  # the keys of the rows of objects; () for texts
     opener: bool = True  # whether each row begins with an opener token (<bos>)
     live: bool = False  # whether the grid is to be shown
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Training begins. Events of `model.training.result.TrainingProgress` follow, and `Ended` is the last."""
+    """Training begins. Events of `training.hyperparameters.TrainingProgress` follow, and `Ended` is the last."""
 
     metric: str  # the name of the dev score
 
@@ -75,7 +75,8 @@ def stage(
     listen: Listen, label: str, total: int | None = None
 ) -> Iterator[Callable[[], None]]:
     """Show a piece of work. Call the yielded function after each of its `total` parts."""
-    work, done = Stage(label, total), count(1)
+    work = Stage(label, total)
+    done = count(1)
     with shown(listen, work):
         yield lambda: listen(Advanced(work, next(done)))
 

@@ -5,6 +5,7 @@ import os
 # The module `signal` imports others, and a signal may come by then.
 from _signal import SIGINT, SIGTERM  # type: ignore[import-not-found]
 
+#: What is said of each signal.
 SAID = {SIGINT: b"error: interrupted\n", SIGTERM: b"error: terminated\n"}
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pipedec_cli.data.cache import cache_folder
 from pipedec_cli.data.errors import log
-from pipedec_cli.data.writing import cache_folder
 from tests import browser
 
 # Read by huggingface_hub when it is imported: no test reaches for the network, whatever

@@ -31,9 +31,7 @@ def told(monkeypatch, wanted=None, quota=None, busy=0.0, **environment):
 
 
 MODEL = "pipedec-workspace/models/pipelined"
-SPARE, CROWDED = (
-    {name: both[at] for name, both in threads.WAITING.items()} for at in (0, 1)
-)
+SPARE, CROWDED = threads.IDLE, threads.BUSY
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def test_threads_wait_asleep_sooner_where_cores_are_short(
     assert min(map(int, expected.values())) >= 0
 
 
-@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", *threads.WAITING])
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", *threads.IDLE])
 def test_how_threads_wait_is_left_to_a_user_who_has_said_it(monkeypatch, name):
     assert told(monkeypatch, busy=100.0, **{name: "7"}) == {name: "7"}
 
@@ -110,7 +108,7 @@ def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(
     if loaded == MODEL:
         write_lines(tmp_path / MODEL / "config.json", {})
     (tmp_path / "torch.py").write_text(TORCH)
-    for name in threads.WAITING:
+    for name in threads.IDLE:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(
         "PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(threads.__file__).parents[1]}"
@@ -122,7 +120,7 @@ def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(
     said, found = ran.stderr.splitlines()
     assert said == f"loading {loaded} …"
     assert found in [
-        f"torch finds {turns} 3" for turns in threads.WAITING["GOMP_SPINCOUNT"]
+        f"torch finds {choice['GOMP_SPINCOUNT']} 3" for choice in (SPARE, CROWDED)
     ]
     assert ran.returncode == 9
 

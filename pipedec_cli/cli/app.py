@@ -63,6 +63,7 @@ class _Commands(TyperGroup):
 
 @contextmanager
 def _usage_on_one_line() -> Iterator[None]:
+    """End the command for an error in what was typed: one line with what to do instead, and exit code 2."""
     try:
         yield
     except UsageError as error:
@@ -75,10 +76,15 @@ def _usage_on_one_line() -> Iterator[None]:
 
 
 def _without_option(error: Any) -> str | None:
-    """What to do instead of giving an option that there is not; None if that is not known."""
+    """What is said of an error of Typer for an option that the command does not have; None for another error.
+
+    None as well if it is not known what to do instead.
+    """
+    # Typer's error for such an option is known by this attribute alone.
     if not hasattr(error, "possibilities") or not error.ctx:
         return None
-    option, command = error.option_name, error.ctx.command
+    option = error.option_name
+    command = error.ctx.command
     told = f"No such option: {option}"
     if isinstance(command, TyperGroup):
         return f"{told}. The options of a command stand behind it"
@@ -190,6 +196,7 @@ def _of_system(error: OSError) -> str:
 
 
 def _prepare_streams() -> None:
+    """Open the null device for a standard stream that is closed, and let standard output be UTF-8."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         # Where one is closed, the next file that is opened would get its number and
         # text.
@@ -205,6 +212,11 @@ def _prepare_streams() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
+    """Say why a command fails, and end with an exit code.
+
+    Of several processes that train together the first one speaks; the others only if it
+    does not, some seconds later. Of a signal that all of them get, one or none does.
+    """
     if process_count() > 1:
         if code == signals.TERMINATED or (
             code == signals.INTERRUPTED and not is_main()

@@ -1,6 +1,7 @@
 """The commands: what each is called, its settings, the job that it runs and what is shown of it.
 
-A docstring is a help text. What takes long to import, such as numpy, is imported where a
+The docstring of a command's function is its help text, written for users. Each takes the
+settings, and what the command line itself was asked for. What takes long to import, such as numpy, is imported where a
 command runs, so that `pipedec --help` does not wait for it.
 """
 
@@ -35,7 +36,7 @@ from pipedec_cli.serve.settings import ServeSettings
 from pipedec_cli.training.hyperparameters import is_main
 from pipedec_cli.view.console import make_console, visible, write_stdout
 from pipedec_cli.view.progress import Terminal
-from pipedec_cli.view.segment_tables import import_sheet, segment_sheets
+from pipedec_cli.view.segment_tables import import_sheet
 from pipedec_cli.view.tables import show_sheet
 
 if TYPE_CHECKING:
@@ -53,16 +54,13 @@ def _segment(settings: SegmentSettings, asked: Invocation) -> None:
     shows, before anything is trained, how many decoder steps that saves on your data at
     Δt = 1, 2 and 3.
     """
-    terminal = Terminal(quiet=asked.quiet)
-    made = segment_job.segment(settings, terminal)
-    if made.statistics and not asked.quiet and not asked.as_json:
-        for sheet in segment_sheets(
-            made.statistics, made.estimates, made.unit, made.segmentation.fields
-        ):
-            show_sheet(terminal.talk.console, sheet)
+    terminal = asked.terminal
+    segmented = segment_job.segment(settings, terminal)
+    if segmented.statistics and not asked.quiet and not asked.as_json:
+        demo.show_segmented(segmented, terminal)
     if asked.as_json:
-        segmentation = to_builtins(made.segmentation)
-        _print_json({"out": str(made.out), **segmentation, **made.details})
+        segmentation = to_builtins(segmented.segmentation)
+        _print_json({"out": str(segmented.out), **segmentation, **segmented.details})
 
 
 def _train(settings: TrainSettings, asked: Invocation) -> None:
@@ -75,12 +73,12 @@ def _train(settings: TrainSettings, asked: Invocation) -> None:
     and the pipelined decoder starts from its weights and learns to write like it.
     """
     if is_main():
-        terminal = Terminal(quiet=asked.quiet)
+        terminal = asked.terminal
     else:  # only the first of several processes speaks
         terminal = Terminal(quiet=True, console=Console(quiet=True))
-    made = train_job.train(settings, terminal)
+    trained = train_job.train(settings, terminal)
     if is_main() and asked.as_json:
-        write_stdout(to_json(made.result) + "\n")
+        write_stdout(to_json(trained.result) + "\n")
 
 
 def _generate(settings: GenerateSettings, asked: Invocation) -> None:
@@ -95,7 +93,7 @@ def _generate(settings: GenerateSettings, asked: Invocation) -> None:
             shown = visible(shown)
         write_stdout(shown + "\n")
 
-    result = generate_job.generate(settings, Terminal(quiet=asked.quiet), show)
+    result = generate_job.generate(settings, asked.terminal, show)
     if isinstance(result, str):
         write_stdout(result + "\n")
     if result is None or isinstance(result, str):
@@ -112,7 +110,7 @@ def _merge(settings: MergeSettings, asked: Invocation) -> None:
     """Put the parts of a job together, in order, when all are there."""
     result = shard_job.merge(
         settings,
-        Terminal(quiet=asked.quiet),
+        asked.terminal,
         lambda line: write_stdout(to_json(line) + "\n"),
     )
     if result is not None and asked.as_json:
@@ -127,11 +125,11 @@ def _score(settings: ScoreSettings, asked: Invocation) -> None:
     """
     from pipedec_cli.view.results import show_scores
 
-    made = score_job.score(settings, Terminal(quiet=asked.quiet))
+    result = score_job.score(settings, asked.terminal)
     if asked.as_json:
-        _print_json(made.content)
+        _print_json(result.content)
     else:
-        show_scores(made.runs, made.differences, made.content)
+        show_scores(result.runs, result.differences, result.content)
 
 
 def _report(settings: ReportSettings, asked: Invocation) -> None:
@@ -145,11 +143,11 @@ def _report(settings: ReportSettings, asked: Invocation) -> None:
     from pipedec_cli.jobs.report import report
     from pipedec_cli.view.results import show_report
 
-    made = report(settings, Terminal(quiet=asked.quiet))
+    compared = report(settings, asked.terminal)
     if asked.as_json:
-        _print_json(made.content)
+        _print_json(compared.content)
     else:
-        show_report(make_console(stderr=False), made.report)
+        show_report(make_console(stderr=False), compared.report)
 
 
 def _bench(settings: BenchSettings, asked: Invocation) -> None:
@@ -162,13 +160,13 @@ def _bench(settings: BenchSettings, asked: Invocation) -> None:
     from pipedec_cli.jobs.bench import bench
     from pipedec_cli.view.results import bench_sheets
 
-    measured, content = bench(settings, Terminal(quiet=asked.quiet))
+    measured, content = bench(settings, asked.terminal)
     if asked.as_json:
         _print_json(content)
     else:
         for sheet in bench_sheets(measured):
             show_sheet(make_console(stderr=False), sheet)
-    if measured.conditions.stopped:
+    if measured.conditions.stopped:  # by Ctrl-C: what was measured by then is shown
         raise KeyboardInterrupt
 
 
@@ -180,12 +178,13 @@ def _import_data(settings: ImportSettings, asked: Invocation) -> None:
     """
     if asked.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
-    terminal = Terminal(quiet=asked.quiet)
-    made = import_job.import_data(settings, terminal, write_stdout)
+    terminal = asked.terminal
+    imported = import_job.import_data(settings, terminal, write_stdout)
     if not asked.quiet:
-        show_sheet(terminal.talk.console, import_sheet(made.files, made.dataset))
+        sheet = import_sheet(imported.files, imported.dataset)
+        show_sheet(terminal.talk.console, sheet)
     if asked.as_json:
-        _print_json(made.content)
+        _print_json(imported.content)
 
 
 def _print_json(content: Mapping[str, Any]) -> None:

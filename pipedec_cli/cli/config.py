@@ -1,7 +1,7 @@
 """Config files: TOML with top-level keys for all commands and a table for each, of the user's or shipped with pipedec."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,59 +46,59 @@ def read_config(path: Path, context: typer.Context) -> dict[str, Any]:
     command has, and for a table of none.
     """
     command = _table(context)
-    known = _known(command, context)
-    shared, own = _parts(path, command, known)
+    names_of = _names_of_all(command, context)
+    shared, own = _split(path, command, names_of)
     settings = {}
     for name, value in shared.items():
-        if bare(name) in known[command]:
+        if bare(name) in names_of[command]:
             settings[name] = value
-        elif any(bare(name) in names for names in known.values()):
+        elif any(bare(name) in names for names in names_of.values()):
             _warn_of_removed(name, command, path)
         else:
             raise _unknown(name, "any command", path, context)
     for name, value in own.items():
-        if bare(name) not in known[command]:
+        if bare(name) not in names_of[command]:
             raise _unknown(name, f"`pipedec {command}`", path, context)
         settings[name] = value
     return settings
 
 
-def _parts(
-    path: Path, command: str, known: Mapping[str, object]
+def _split(
+    path: Path, command: str, commands: Collection[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The top-level keys of a file, and the table of a command."""
-    shared: dict[str, Any] = {}
-    own: dict[str, Any] = {}
+    """The top-level keys of a file, and the keys of a command's table. A `UserError` for a table of none of the commands."""
+    shared = {}
+    own = {}
     for name, value in read_toml(path).items():
         if not isinstance(value, dict):
             shared[name] = value
         elif name == command:
             own = value
-        elif name not in known:
+        elif name not in commands:
             what = f"[{name}] is no table of pipedec"
-            todo = f"its tables are named after commands: {', '.join(known)}"
-            raise UserError(what, where=str(path), todo=todo)
+            todo = f"its tables are named after commands: {', '.join(commands)}"
+            raise UserError(what, where=path, todo=todo)
     return shared, own
 
 
 def _table(context: typer.Context) -> str:
-    """The command's table in a config file, such as ``shard`` for `pipedec shard merge`."""
+    """The name of the running command's table in a config file, such as ``shard`` for `pipedec shard merge`."""
     inner: Any = context
     while inner.parent and inner.parent.parent:
         inner = inner.parent
     return inner.info_name or ""
 
 
-def _known(command: str, context: typer.Context) -> dict[str, set[str]]:
-    """The names of all settings that a config file may have, by command."""
+def _names_of_all(running: str, context: typer.Context) -> dict[str, set[str]]:
+    """The names of all settings that a config file may have, by command: of the `running` one and of all others."""
     group: Any = context.find_root().command
-    commands: dict[str, Any] = {command: context.command}
+    commands: dict[str, Any] = {running: context.command}
     commands |= getattr(group, "commands", {})
-    known = {}
-    for name, each in commands.items():
-        names = by_name(getattr(each, "settings", ()))
-        known[name] = set(names).difference(_NO_KEYS)
-    return known
+    names_of = {}
+    for name, command in commands.items():
+        names = by_name(getattr(command, "settings", ()))
+        names_of[name] = set(names).difference(_NO_KEYS)
+    return names_of
 
 
 def _warn_of_removed(name: str, command: str, path: Path) -> None:
@@ -109,9 +109,8 @@ def _warn_of_removed(name: str, command: str, path: Path) -> None:
 
 
 def _unknown(name: str, whose: str, path: Path, context: typer.Context) -> UserError:
+    """The error of a key in a file that is no setting; `whose` are the commands, in words, that do not have it."""
     todo = instead_of(name, _table(context))
     if todo is None:
         todo = f"see `{context.command_path} --help-all` for the settings"
-    return UserError(
-        f"unknown setting {name!r} for {whose}", where=str(path), todo=todo
-    )
+    return UserError(f"unknown setting {name!r} for {whose}", where=path, todo=todo)

@@ -16,10 +16,10 @@ from pipedec_cli.data.trained import checkpoints, forget
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.jobs import generate, train
-from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.jobs.command_lines import quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.report_settings import ReportSettings
-from pipedec_cli.jobs.segment import SegmentSettings, segment
+from pipedec_cli.jobs.segment import Segmented, SegmentSettings, segment
 from pipedec_cli.jobs.settings import Settings, option
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.view.console import make_console
@@ -95,9 +95,10 @@ class _Steps:
     number: int = 0
 
     def next(self, title: str, command: str) -> Terminal:
-        """Say which step begins, and with which command a user does the same."""
+        """Say which step begins, and with which command a user does the same. Returns what shows the step."""
         terminal = Terminal(quiet=self.quiet)
-        done, left = sum(SECONDS[: self.number]), sum(SECONDS[self.number :])
+        done = sum(SECONDS[: self.number])
+        left = sum(SECONDS[self.number :])
         # 10: the first, short steps say little.
         slower = (monotonic() - self.begun + 10) / (done + 10)
         self.number += 1
@@ -107,6 +108,7 @@ class _Steps:
 
 
 def _demo(settings: DemoSettings) -> None:
+    """Run the steps of the demo, one after the other, in its folder, and say what is there and what may come next."""
     _make_folder(settings.out)
     steps = _Steps(settings.quiet, monotonic())
     _watch(settings, steps)
@@ -123,10 +125,8 @@ def _make_folder(out: Path) -> None:
     require_writable(out)
     if out.exists():
         if not (out / MARK).exists():
-            raise UserError(
-                f"{out} is there and no demo made it",
-                todo="give another folder with --out",
-            )
+            what = f"{out} is there and no demo made it"
+            raise UserError(what, todo="give another folder with --out")
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()
@@ -135,7 +135,8 @@ def _make_folder(out: Path) -> None:
 def _watch(settings: DemoSettings, steps: _Steps) -> None:
     """Show how the model that ships with the package writes a text."""
     source = make_demo(1, settings.seed + 1)[0]["source"]
-    model, text = quoted(str(SHIPPED)), quoted(source)
+    model = quoted(str(SHIPPED))
+    text = quoted(source)
     listen = steps.next(
         "watch a model that comes with pipedec",
         f"generate --model {model} --delay {DELAY} --live --text {text}",
@@ -158,12 +159,20 @@ def _segment(settings: DemoSettings, steps: _Steps) -> None:
         f"segment {quoted(str(data))} --level sentence -w {quoted(str(settings.out))}",
     )
     write_json_lines(data, make_demo(settings.examples, settings.seed))
-    made = segment(SegmentSettings(data=str(data), workspace=settings.out), listen)
+    segmented = segment(SegmentSettings(data=str(data), workspace=settings.out), listen)
     if not settings.quiet:
-        for sheet in segment_sheets(
-            made.statistics, made.estimates, made.unit, made.segmentation.fields
-        ):
-            show_sheet(listen.talk.console, sheet)
+        show_segmented(segmented, listen)
+
+
+def show_segmented(segmented: Segmented, terminal: Terminal) -> None:
+    """Show what segmented data are like: the lengths of the targets, the decoder steps that they take, and the keys."""
+    for sheet in segment_sheets(
+        segmented.statistics,
+        segmented.estimates,
+        segmented.unit,
+        segmented.segmentation.fields,
+    ):
+        show_sheet(terminal.talk.console, sheet)
 
 
 def _train(settings: DemoSettings, steps: _Steps) -> None:
@@ -181,16 +190,18 @@ def _train(settings: DemoSettings, steps: _Steps) -> None:
         "train a sequential model",
         f"train --model scratch-demo --decoder sequential -w {shown}",
     )
-    made = train.run(replace(usual, model="scratch-demo", decoder="sequential"), listen)
-    forget(checkpoints(made.target))
-    teacher = str(made.target)
+    trained = train.run(
+        replace(usual, model="scratch-demo", decoder="sequential"), listen
+    )
+    forget(checkpoints(trained.target))
+    teacher = str(trained.target)
     listen = steps.next(
         "teach it to a pipelined decoder",
         f"train --teacher {quoted(teacher)} -w {shown}",
     )
     updates = max(1, settings.updates * 3 // 4)
-    made = train.run(replace(usual, max_steps=updates, teacher=teacher), listen)
-    forget(checkpoints(made.target))
+    trained = train.run(replace(usual, max_steps=updates, teacher=teacher), listen)
+    forget(checkpoints(trained.target))
 
 
 def _compare(settings: DemoSettings, steps: _Steps) -> Report:
@@ -203,7 +214,7 @@ def _compare(settings: DemoSettings, steps: _Steps) -> Report:
         "compare them",
         f"report --compare sequential --delays 1,2,3 -w {quoted(str(settings.out))}",
     )
-    asked = ReportSettings(
+    chosen = ReportSettings(
         delays=(1, DELAY, 3),
         limit=settings.test,
         timing_examples=16,
@@ -211,13 +222,13 @@ def _compare(settings: DemoSettings, steps: _Steps) -> Report:
         batch_size=8,
         workspace=settings.out,
     )
-    compared = report(asked, listen)
+    compared = report(chosen, listen)
     show_report(make_console(stderr=False), compared.report)
     return compared.report
 
 
 def _count_facts(report: Report, path: Path) -> None:
-    """Say and save how many facts of the sources each decoder states."""
+    """Say, and save in the file `path`, how many facts of the sources each decoder states."""
     counts = {}
     baseline, *pipelined = report.entries
     for entry in (*pipelined, baseline):
@@ -234,7 +245,7 @@ def _count_facts(report: Report, path: Path) -> None:
 
 def _facts(entry: Entry) -> Counter[str]:
     """How many facts of the sources a decoder's texts state, leave out, or make up."""
-    count = Counter(right=0, wrong=0, missing=0)
+    count = Counter(right=0, wrong=0, missing=0)  # see `check_facts`
     scored = entry.quality.scored
     if scored is None:
         return count

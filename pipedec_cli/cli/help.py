@@ -24,7 +24,7 @@ class HelpfulCommand(TyperCommand):
     settings: tuple[Setting, ...] = ()
 
     def format_help(self, ctx: Any, formatter: Any, *, keys: bool = False) -> None:
-        """Print usage, what the command does, a line for each option or also key, and examples to paste."""
+        """Print usage, what the command does, a line for each option and, with `keys`, for each key, and examples to paste."""
         console = Console(highlight=False)
         usage = (self.get_usage(ctx).strip(), "bold")
         console.print(Text.assemble(usage, f"\n{self.help}\n"))
@@ -36,7 +36,7 @@ class HelpfulCommand(TyperCommand):
             console.print(Text(f"  {line.rstrip()}"), soft_wrap=True)
 
     def _panels(self, *, keys: bool) -> dict[str, list[tuple[str, str]]]:
-        """The names and explanations of settings by the heading under which they stand."""
+        """The names and explanations of settings by the heading under which they stand; with `keys`, those of keys as well."""
         panels: dict[str, list[tuple[str, str]]] = {}
         of_keys = []
         for setting in self.settings:
@@ -56,6 +56,7 @@ class HelpfulCommand(TyperCommand):
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> Table:
+    """A grid of names and explanations, side by side."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="cyan", max_width=_WIDEST)
     table.add_column()

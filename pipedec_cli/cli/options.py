@@ -22,6 +22,7 @@ from pipedec_cli.data.reading import keep_apart
 from pipedec_cli.jobs.settings import Setting, Settings, general, settings_of
 from pipedec_cli.threads import settle_threads
 from pipedec_cli.view.console import Talk
+from pipedec_cli.view.progress import Terminal
 
 #: What an error is about that is in a key of the config file.
 SET: Final = "'--set'"
@@ -46,32 +47,39 @@ class Invocation(Settings):
     as_json: bool = general(False, "Print the result as JSON on stdout.", "--json")
     quiet: bool = general(False, "Print warnings and errors only.", "--quiet", "-q")
 
+    @property
+    def terminal(self) -> Terminal:
+        """What shows on stderr how far a command is."""
+        return Terminal(quiet=self.quiet)
+
 
 class Command(NamedTuple):
-    """A subcommand: its name, its settings, what it runs and shows, and how it is called.
-
-    `run` takes the settings and, if there is something to show, what was asked for. Its
-    docstring is the help text. `asked` are the fields of `Invocation` that the command
-    has.
-    """
+    """A subcommand."""
 
     name: str
     settings: type[Settings]
+    #: What it does. It takes the settings and, if "quiet" is among `asked`, the
+    #: `Invocation`. Its docstring is the help text.
     run: Callable[..., None]
-    examples: str
+    examples: str  # commands to paste, a line each
+    #: The fields of `Invocation` that the command has.
     asked: tuple[str, ...] = ("config", "set_keys", "as_json", "quiet")
 
     @property
     def declared(self) -> tuple[Setting, ...]:
-        """All that can be typed: the settings, and what the command line is asked for."""
-        asked = (one for one in settings_of(Invocation) if one.name in self.asked)
-        return (*settings_of(self.settings), *asked)
+        """All that can be typed: the settings, and what the command line itself is asked for."""
+        shared = [
+            setting for setting in settings_of(Invocation) if setting.name in self.asked
+        ]
+        return (*settings_of(self.settings), *shared)
 
 
 def add(app: typer.Typer, command: Command) -> None:
-    """Add a subcommand to an app."""
+    """Add a subcommand to an app. Typer reads options and help text off the function that is made for it here."""
     context = inspect.Parameter("context", _BY_NAME, annotation=typer.Context)
-    options = [_parameter(each) for each in command.declared if each.role != "key"]
+    options = [
+        _parameter(setting) for setting in command.declared if setting.role != "key"
+    ]
     parameters = [context, *options, HELP_ALL]
 
     def run(context: typer.Context, help_all: bool = False, **values: Any) -> None:  # noqa: ARG001
@@ -82,7 +90,9 @@ def add(app: typer.Typer, command: Command) -> None:
         _run(command, settings, invocation)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     run.__doc__ = _unwrapped(inspect.cleandoc(command.run.__doc__ or ""))
     helpful = type("Command", (HelpfulCommand,), {"settings": command.declared})
     app.command(command.name, cls=helpful, epilog=command.examples.strip())(run)
@@ -114,23 +124,26 @@ def _run(command: Command, settings: Settings, invocation: Invocation) -> None:
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:
-    """A setting as Typer takes it: a text or several, or a flag."""
-    required = setting.default is MISSING
-    kind: Any = str
+    """A setting as a parameter of the function that Typer calls: a text or several, or a flag; None if it is not given."""
+    typed: Any = str
     if setting.is_flag:
-        kind = bool
+        typed = bool
     elif setting.is_repeated or setting.synonyms:
-        kind = list[str]
+        typed = list[str]
+    default: Any = inspect.Parameter.empty
+    if setting.default is not MISSING:
+        typed = typed | None
+        default = None
     return inspect.Parameter(
         setting.name,
         _BY_NAME,
-        default=inspect.Parameter.empty if required else None,
-        annotation=Annotated[kind if required else kind | None, _described(setting)],
+        default=default,
+        annotation=Annotated[typed, _described(setting)],
     )
 
 
 def _described(setting: Setting) -> Any:
-    """An argument or option of Typer."""
+    """A setting as Typer's argument or option, with the words that a shell completes."""
     words = sorted({*setting.words, *(RECIPES if setting.name == "config" else ())})
 
     def complete(incomplete: str) -> list[str]:
@@ -151,9 +164,13 @@ def _described(setting: Setting) -> Any:
 def resolve(
     command: Command, typed: Mapping[str, Any], context: typer.Context
 ) -> tuple[Any, Invocation]:
-    """The settings of a command: what was typed, then its config files, the last one first, then the defaults."""
+    """The settings of a command, and what the command line itself is asked for.
+
+    What was `typed`, the texts by the names of settings, goes over the config files,
+    the last of these over the others, and all of them over the defaults.
+    """
     settings = by_name(command.declared)
-    values: dict[str, Any] = {}
+    values = {}
     for name in typed.get("config", ()):
         path = config_path(name)
         for key, value in read_config(path, context).items():
@@ -171,12 +188,16 @@ def resolve(
             values[key] = settings[key].parse(value)
         except ValueError as error:
             raise typer.BadParameter(f"{key}: {error}", param_hint=SET) from None
-    asked = {name: values.pop(name) for name in command.asked if name in values}
-    return command.settings(**values), Invocation(**asked)
+    shared = {name: values.pop(name) for name in command.asked if name in values}
+    return command.settings(**values), Invocation(**shared)
 
 
 def _parsed(setting: Setting, value: Any, name: str, place: str = "") -> Any:
-    """The value of a setting. An error has its name, and its place in a file."""
+    """The value of a setting, read from what was typed or stands in a file.
+
+    An error, which Typer shows, has the setting's `name`, and its `place`, words for the
+    file.
+    """
     try:
         if setting.synonyms and isinstance(value, list):
             value = setting.only_one(value)
@@ -187,7 +208,7 @@ def _parsed(setting: Setting, value: Any, name: str, place: str = "") -> Any:
 
 
 def _pair(text: str, command: Command) -> tuple[str, str]:
-    """The key and the value of a ``--set``; an error if the command has no such key."""
+    """The key and the value of a ``--set KEY=VALUE``; an error, which Typer shows, if the command has no such key."""
     typed, equals, value = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=SET)
@@ -199,6 +220,6 @@ def _pair(text: str, command: Command) -> tuple[str, str]:
         if setting.name == name:
             todo = f"write {setting.option} instead"
     if todo is None:
-        keys = [each.name for each in command.declared if each.role == "key"]
+        keys = [setting.name for setting in command.declared if setting.role == "key"]
         todo = f"the keys are {', '.join(keys)}"
     raise typer.BadParameter(f"there is no key {name!r}; {todo}", param_hint=SET)

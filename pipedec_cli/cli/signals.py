@@ -19,12 +19,13 @@ AGAIN = 5.0
 
 #: SIGTERM has come.
 terminated = threading.Event()
-#: A signal that came within an import is still to come again.
+#: A signal that came within an import was put off: it is to come again, and nobody has
+#: been told of it yet.
 _put_off = threading.Event()
+#: The signal that comes next was sent by this process itself, and not from outside.
+_is_own = threading.Event()
 #: The handlers that there were before, and are again when a command has ended.
 _before = dict[int, object]()
-#: This process has sent the signal that comes next.
-_sent = threading.Event()
 
 
 class StoppedError(KeyboardInterrupt):
@@ -56,30 +57,33 @@ def interruption() -> tuple[str, int]:
 
 
 def is_pending(code: object) -> bool:
-    """Whether a command that exits with a code has a signal to tell of that nobody has told of."""
+    """Whether a command that exits with this code was ended by a signal of which nothing has been said."""
     # Typer ends in silence where SIGTERM comes outside a command.
     in_silence = code == INTERRUPTED and terminated.is_set()
     return in_silence or _put_off.is_set()
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """End the command by an exception. Within an import it may be swallowed or misread: the signal comes again later.
+    """The handler of both signals: end the command by a `StoppedError`.
 
-    One that comes from outside by then ends the process at once: what is imported may
-    be a file of the user's.
+    Where a module is being imported, the exception may be swallowed, or be taken for a
+    fault of the module. So a signal that comes there is put off: this process sends it
+    to itself again, a moment later, until it comes outside of imports. If one comes from
+    outside while another is put off, the process ends at once: what is imported may be
+    a file of the user's, which takes its time.
     """
-    came_again = _sent.is_set()
-    _sent.clear()
+    is_own = _is_own.is_set()
+    _is_own.clear()
     if number == signal.SIGTERM:
         terminated.set()
     if _is_importing(frame):
-        if _put_off.is_set() and not came_again:
+        if _put_off.is_set() and not is_own:
             leave(number)
         _put_off.set()
         _send_later(number, LATER)
         return
     _put_off.clear()
-    if number == signal.SIGTERM:
+    if number == signal.SIGTERM:  # a library may swallow the exception
         _send_later(number, AGAIN)
     raise StoppedError
 
@@ -94,16 +98,17 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _send_later(number: int, seconds: float) -> None:
-    """Send a signal to this process again, unless it has ended its work by then.
+    """Send a signal to this process again, in so many seconds, unless its command has ended by then.
 
-    A server has handlers of its own by then, to which a signal goes that was put off.
+    The handlers are then those of before again. A server has handlers of its own by
+    then, to which only a signal goes that was put off.
     """
 
     def send() -> None:
         handler = signal.getsignal(number)
         is_servers = _put_off.is_set() and handler is not _before.get(number)
         if handler is stop or is_servers:
-            _sent.set()
+            _is_own.set()
             os.kill(os.getpid(), number)
 
     later = threading.Timer(seconds, send)

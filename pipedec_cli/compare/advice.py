@@ -92,19 +92,16 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The baseline with its name in words, the metric, and where quality is judged.
-
-    `choice` is the split before the last on which one of several decoders is chosen: a
-    choice on the last split would flatter it. With `instead`, the last split has no
-    scores, so `choice` also speaks for the quality. `few` says that the targets have
-    few subsequences.
-    """
+    """What the entries are compared with, and where their quality is judged."""
 
     baseline: Entry
-    called: str
-    metric: str
-    few: bool
+    called: str  # the baseline in words
+    metric: str  # by which quality is judged
+    few: bool  # whether the targets have so few subsequences that little can be gained
+    #: The split before the last on which one of several decoders is chosen: a choice on
+    #: the last split would flatter it. None: there is no choice to make.
     choice: str | None
+    #: Whether `choice` speaks for the quality as well: the last split has no scores.
     instead: bool
 
     @classmethod
@@ -116,7 +113,10 @@ class _Question:
         metric: str,
         subsequences: float | None,
     ) -> "_Question":
-        """Say where quality is judged: where the entries have scores."""
+        """The question for the entries that were `tried`: quality is judged where they have scores.
+
+        `subsequences` is their mean number in a target; None if it is not known.
+        """
         few = subsequences is not None and subsequences <= FEW_SUBSEQUENCES
         first = tried[0]
         last_is_scored = metric in first.quality.differences
@@ -124,6 +124,7 @@ class _Question:
         scored = [split for split, quality in others if metric in quality.differences]
         instead = bool(scored) and not last_is_scored
         splits = scored
+        # Without any scores, the agreement with the baseline's texts decides.
         if not scored and not last_is_scored:
             splits = list(first.other_splits)
         choice = None
@@ -138,9 +139,10 @@ class _Question:
         return entry.quality
 
     def margin(self, quality: Quality) -> float:
-        """Points above what counts as good enough, by score or by agreement.
+        """Points of 100 by which a quality is above what counts as good enough; below it, less than 0.
 
-        0 if nothing is known.
+        Good enough is a metric that is hardly worse than the baseline's or, without
+        scores, texts that are nearly the baseline's. 0 if nothing is known.
         """
         if self.metric in quality.differences:
             return quality.differences[self.metric].value + TOLERANCE
@@ -150,7 +152,7 @@ class _Question:
         return same.rouge_l - SAME_TEXT
 
     def margin_of_choice(self, entry: Entry) -> float:
-        """The same on the split that decides."""
+        """The same margin of an entry's quality on the split on which one of several is chosen."""
         if self.choice is None:
             return self.margin(entry.quality)
         return self.margin(entry.other_splits[self.choice])
@@ -158,19 +160,25 @@ class _Question:
     def fewer_steps(self, entry: Entry) -> float:
         """How many times fewer steps an example takes than in the baseline."""
         assert entry.totals is not None and self.baseline.totals is not None
-        usual, steps = self.baseline.totals, entry.totals.steps_per_example
-        return usual.steps_per_example / steps if steps else 1.0
+        usual = self.baseline.totals.steps_per_example
+        steps = entry.totals.steps_per_example
+        return usual / steps if steps else 1.0
 
     def fewer_tokens(self, entry: Entry) -> float:
         """How many times fewer tokens an example has than in the baseline."""
         assert entry.totals is not None and self.baseline.totals is not None
-        usual, tokens = self.baseline.totals, entry.totals.tokens_per_example
-        return usual.tokens_per_example / tokens if tokens else 1.0
+        usual = self.baseline.totals.tokens_per_example
+        tokens = entry.totals.tokens_per_example
+        return usual / tokens if tokens else 1.0
 
     def advice(
         self, verdict: Verdict, entry: Entry, *, quality: str = "", steady: str = ""
     ) -> Advice:
-        """The sentence of a verdict on an entry, without cautions."""
+        """The advice of a verdict on an entry, without cautions.
+
+        `quality` are words on the entry's quality, for the verdicts that have a place for
+        them, `steady` is the name of the entry that saves most steps, for "unclear".
+        """
         where = ""
         if self.choice is not None:
             where = f", {'judged' if self.instead else 'chosen'} on {self.choice}"
@@ -197,10 +205,14 @@ def advise(
     subsequences: float | None,
     metric: str,
 ) -> Advice:
-    """Choose among the pipelined entries, with gains over the baseline and totals.
+    """Say which of the pipelined entries to take, or why none.
 
-    There is at least one entry. `called` is the baseline in words, `subsequences` their
-    mean number in a target if known.
+    Args:
+        tried: the entries, at least one, filled with gains and totals.
+        baseline: what they were measured against.
+        called: the baseline in words.
+        subsequences: the mean number of subsequences in a target; None if not known.
+        metric: the metric by which quality is judged.
     """
     useful = [entry for entry in tried if not entry.faults]
     if baseline.faults or not useful:
@@ -216,7 +228,10 @@ def advise(
 def _unfit(
     tried: Sequence[Entry], baseline: Entry, called: str, *, any_useful: bool
 ) -> Advice:
-    """Why there is no advice."""
+    """Why there is no advice: the texts of the baseline, or of all that were tried, are useless.
+
+    `any_useful` says that not all are. Too few examples may be all that is wrong.
+    """
     useless = []
     if baseline.faults:
         useless.append(called)
@@ -230,12 +245,12 @@ def _unfit(
 
 
 def _of_useful(useful: Sequence[Entry], question: _Question) -> Advice:
-    """Take the best of the fast ones that are good; else say why not."""
+    """Advice on entries whose texts are of use: take the best of the fast ones that are good; else say why not."""
     sound = [entry for entry in useful if question.margin_of_choice(entry) >= 0]
     fast = list(filter(_is_fast, useful))
     good = list(filter(_is_fast, sound))
-    # An entry whose times scatter is a question while it would be chosen if it were
-    # sure.
+    # An entry whose times scatter, so that it gains nothing in some repeat, stands in the
+    # way while it would be chosen if its median were sure.
     fastest = max(map(_speedup, good), default=0.0)
     least = max(WORTHWHILE, fastest * AS_FAST)
     scattered = [entry for entry in sound if entry.gain.low <= 1]
@@ -265,6 +280,7 @@ def _of_good(good: Sequence[Entry], question: _Question) -> Advice:
 
 
 def _is_fast(entry: Entry) -> bool:
+    """Whether an entry is faster than the baseline by enough, and in every repeat."""
     return entry.gain.speedup >= WORTHWHILE and entry.gain.low > 1
 
 
@@ -273,9 +289,10 @@ def _speedup(entry: Entry) -> float:
 
 
 def _choose(good: Sequence[Entry], question: _Question) -> tuple[Entry, str]:
-    """The fastest, by decoder calls where times overlap, and the names of these.
+    """The entry to take among those that are good, and the names of entries whose times overlap; "" if none do.
 
-    Much better quality goes first.
+    It is the fastest; among entries whose times overlap, the one with the fewest decoder
+    calls. Of entries that are nearly as fast, one with much better quality goes first.
     """
     fastest = max(good, key=_speedup)
     overlapping = [
@@ -298,9 +315,9 @@ def _choose(good: Sequence[Entry], question: _Question) -> tuple[Entry, str]:
 
 
 def _weigh(entry: Entry, question: _Question, *, was_good: bool = False) -> Advice:
-    """Advice to weigh speed against quality, where it is worse, or not known.
+    """Advice to weigh an entry's speed against its quality, which is worse, or not known.
 
-    It may have been good on the split of the choice.
+    `was_good` says that it was as good on the split on which it was chosen.
     """
     difference = question.judged(entry).differences.get(question.metric)
     quality = ", and its quality is not known"
@@ -319,8 +336,12 @@ def _weigh(entry: Entry, question: _Question, *, was_good: bool = False) -> Advi
 
 
 def _stay(best: Entry, sound: Sequence[Entry], question: _Question) -> Advice:
-    """Why nothing is worth it. `sound` entries are as good as the baseline."""
-    gain, steps = best.gain, question.fewer_steps(best)
+    """Advice to stay with the baseline, or none, with a sentence on the `best` entry.
+
+    `sound` entries are as good as the baseline.
+    """
+    gain = best.gain
+    steps = question.fewer_steps(best)
     # Repeats that go from no gain to a good gain say nothing, whatever their median is.
     scattered = gain.low <= 1 and min(gain.high, steps) >= WORTHWHILE
     verdict: Verdict = "few-subsequences" if question.few else "no-gain"
@@ -335,9 +356,9 @@ def _stay(best: Entry, sound: Sequence[Entry], question: _Question) -> Advice:
 
 
 def exact_advice(exact: Sequence[Entry], called: str) -> str:
-    """A sentence about the fastest exact mode that is surely faster than the baseline.
+    """A sentence about the fastest entry of exact mode that is surely faster than the baseline, `called` so.
 
-    "" if there is none.
+    Exact mode writes the baseline's own text. "" if no entry is faster.
     """
     faster = []
     for entry in exact:
@@ -352,6 +373,7 @@ def exact_advice(exact: Sequence[Entry], called: str) -> str:
 
 
 def _parts(entry: Entry) -> str:
+    """What the rows of an entry's texts are called."""
     return "fields" if entry.delay == "together" else "subsequences"
 
 
@@ -404,11 +426,13 @@ def _failures(entry: Entry) -> Failures:
 
 
 def _goes_wrong(entry: Entry, baseline: Entry) -> Iterator[str]:
-    """What goes wrong more often than in the baseline; the table has the rates."""
-    mine, usual = _failures(entry), _failures(baseline)
+    """Cautions on what goes wrong in an entry's texts more often than in the baseline's; the table has the rates."""
+    mine = _failures(entry)
+    usual = _failures(baseline)
     more = []
     for what, margin in _MARGINS.items():
-        rate, usual_rate = getattr(mine, f"{what}_rate"), getattr(usual, f"{what}_rate")
+        rate = getattr(mine, f"{what}_rate")
+        usual_rate = getattr(usual, f"{what}_rate")
         if None not in (rate, usual_rate) and rate > usual_rate + margin:
             more.append(what)
     if more:

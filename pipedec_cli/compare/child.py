@@ -124,7 +124,9 @@ class Child:
         return self._ask(_Work(sources, batch_size, measure_memory=True), Memory)
 
     def _ask(self, request: _Make | _Work, kind: type[T]) -> T:
-        writing, reading = self._process.stdin, self._process.stdout
+        """The child's answer, of type `kind`, to a request; a ChildError if it failed or has ended."""
+        writing = self._process.stdin
+        reading = self._process.stdout
         assert writing is not None and reading is not None
         line = b""
         with suppress(BrokenPipeError):
@@ -142,8 +144,8 @@ class Child:
     def _end_in_words(self) -> str:
         """How the process ended, with the last line that it wrote."""
         code = self._process.wait()
-        how = signal.Signals(-code).name if code < 0 else str(code)
-        said = f"its process ended with {how}"
+        ending = signal.Signals(-code).name if code < 0 else str(code)
+        said = f"its process ended with {ending}"
         self._errors.seek(0)
         written = self._errors.read().decode(errors="replace").split("\n")
         lines = [line.strip() for line in written if line.strip()]
@@ -159,16 +161,20 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
 
 
 def serve() -> None:
-    """The child's loop: make the runner of the first line, then answer all others."""
+    """What the child does: make the runner that the first line of its input names, then answer each other line.
+
+    A line is a request, and an answer is a line on standard output.
+    """
     # Ctrl-C ends the parent, and then the input ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     runner: Any = None
     device = "cpu"
-    settings = dict[str, str]()
+    settings = {}
     for line in sys.stdin.buffer:
-        value, error = None, None
+        value = None
+        error = None
         try:
             if runner is None:
                 make = json.decode(line, type=_Make)
@@ -197,21 +203,26 @@ def spec_of(checkpoint: Any, dtype: str) -> dict[str, Any]:
     """The arguments with which a child process loads a checkpoint anew, and computes with as many threads."""
     import torch
 
-    place = {"device": str(checkpoint.device), "threads": torch.get_num_threads()}
-    return {"name": checkpoint.name, "eos": checkpoint.eos, "dtype": dtype, **place}
+    return {
+        "name": checkpoint.name,
+        "eos": checkpoint.eos,
+        "dtype": dtype,
+        "device": str(checkpoint.device),
+        "threads": torch.get_num_threads(),
+    }
 
 
 def find_factory(name: str) -> Callable[..., Any]:
     """The function or class that ``module:function`` names."""
     module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found
+    factory: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return factory
 
 
 def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
-    """Do a piece of work in this process, with everything loaded.
+    """Do a piece of work in this process, in which everything is loaded. Returns the memory that it took.
 
-    Returns the memory that it took.
+    On the CPU it is the memory of the process, on a GPU that of torch's allocator.
     """
     gc.collect()
     if device.startswith("cuda"):
@@ -239,6 +250,7 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
 
 
 def _measure_gpu(work: Callable[[], object], device: str) -> Memory:
+    """Do a piece of work, and return the memory of a GPU that torch has allocated for it."""
     import torch
 
     torch.cuda.synchronize(device)
@@ -258,7 +270,8 @@ def _peak_since_reset() -> int | None:
     """
     with suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        if peak := re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE):
+        peak = re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)
+        if peak:
             return int(peak[1]) * 1024
     return None
 
@@ -273,14 +286,16 @@ class PeerProcess(Child):
 
         A ChildError if it cannot load.
         """
-        self.device, self.largest_batch = options["device"], largest_batch
-        self._worker, self._options = worker, dict(options)
+        self.device = options["device"]
+        self.largest_batch = largest_batch
+        self._worker = worker
+        self._options = dict(options)
         super().__init__(worker, options)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same for another child process; a ChildError on a GPU.
+        """What makes the same peer in another child process: ``module:class``, and its arguments.
 
-        Nothing counts its memory there.
+        A ChildError on a GPU, where nothing counts its memory.
         """
         if self.device != "cpu":
             raise ChildError("it has no counter of the GPU's memory")
@@ -303,11 +318,19 @@ class Worker:
         exactly: bool,
         ends: Sequence[int],
     ) -> None:
-        """Generate at most, or `exactly`, `max_tokens` tokens a text.
+        """Prepare to generate.
 
-        Each of `ends` ends a text.
+        Args:
+            package: the name of the peer's package, whose version is noted.
+            dtype: of the weights.
+            threads: that compute.
+            max_tokens: the most tokens of a text.
+            exactly: each text has so many tokens, whatever the model answers.
+            ends: ids each of which ends a text.
         """
-        self.max_tokens, self.exactly, self.ends = max_tokens, exactly, ends
+        self.max_tokens = max_tokens
+        self.exactly = exactly
+        self.ends = ends
         self.settings = {
             "version": f"{package} {version(package)}",
             "decoding": "greedy",
@@ -326,12 +349,13 @@ class Worker:
         raise NotImplementedError
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate; see `Runner.run`.
+        """Generate from the sources, `batch_size` at a time, and time the reading of the prompts by the clock.
 
         The first call of a batch reads the prompt and gives the first tokens as well.
         """
         outputs = list[Output]()
-        calls, reading = 0, list[float | None]()
+        calls = 0
+        reading = []  # seconds to the first tokens of each batch
         for first in range(0, len(sources), batch_size):
             batch = sources[first : first + batch_size]
             answers, seconds = self.generate(batch, clock)

@@ -52,9 +52,10 @@ class SizeRow:
 def by_size(
     entry: Entry, baseline: Entry, timed: Sequence[str], metric: str
 ) -> tuple[SizeRow, ...]:
-    """Rows by number of target subsequences, each number of the paper among them.
+    """An entry against the baseline on the targets with each number of subsequences, those of the paper among them.
 
-    There are none if no target is segmented. `timed` are the ids of the timed examples.
+    () if no target is segmented. `timed` are the ids of the examples that were timed, in
+    order; `metric` is the quality.
     """
     groups: dict[int, list[str]] = {}
     for item in _segmented(baseline):
@@ -62,9 +63,12 @@ def by_size(
         groups.setdefault(min(size, MANY), []).append(item.id)
     if not groups:
         return ()
-    mine, usual = _scored(entry), _scored(baseline)
-    steps, usual_steps = _steps(mine), _steps(usual)
-    seconds, usual_seconds = _seconds(entry, timed), _seconds(baseline, timed)
+    mine = _scored(entry)
+    usual = _scored(baseline)
+    steps = _steps(mine)
+    usual_steps = _steps(usual)
+    seconds = _seconds(entry, timed)
+    usual_seconds = _seconds(baseline, timed)
     clocked = seconds.keys() & usual_seconds.keys()
     rows = []
     for size in sorted({*groups, *PAPER_SIZES}):
@@ -103,7 +107,7 @@ def _seconds(entry: Entry, timed: Sequence[str]) -> dict[str, float]:
 def _ratio(
     usual: Mapping[str, float], mine: Mapping[str, float], ids: Sequence[str]
 ) -> float | None:
-    """How many times less was spent on some examples."""
+    """How many times less was spent, in `mine` than in the `usual` case, on some examples; None if nothing was."""
     spent = sum(mine[example] for example in ids)
     return sum(usual[example] for example in ids) / spent if spent else None
 
@@ -135,7 +139,7 @@ class Sample:
 
 
 def choose_sample(count: int, wanted: int) -> list[int]:
-    """Places of at most `wanted` examples, one drawn from each of as many equal parts, the same every time."""
+    """The positions of at most `wanted` of `count` examples, one drawn from each of as many equal parts, the same every time."""
     taken = min(count, wanted)
     rng = random.Random(0)  # noqa: S311  # chance, not secrecy
     return [
@@ -150,20 +154,18 @@ _DEAR: Final = 2.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Where a comparison was made, which peers were absent, and whether other work disturbed it or a person `stopped` it.
-
-    With `prompted` models, the time to read the prompt stands in the place of the
-    encoder's. `rows` are by dtype: how many times as long a call with 8 rows takes as a
-    call with 1 row.
-    """
+    """Under what conditions a comparison was made."""
 
     device: str
     machine: Machine
-    versions: Mapping[str, str | None]
-    absent: tuple[Absent, ...] = ()
-    disturbed: str | None = None
-    stopped: str | None = None
+    versions: Mapping[str, str | None]  # of packages; None of one that is not installed
+    absent: tuple[Absent, ...] = ()  # the peers that could not take part
+    disturbed: str | None = None  # what to say of other work on the machine, if any
+    stopped: str | None = None  # what to say if a person stopped it
+    #: Whether models are decoder-only: the time to read the prompt then stands in the
+    #: place of the encoder's.
     prompted: bool = False
+    #: By dtype, how many times as long a call with 8 rows takes as a call with 1 row.
     rows: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -284,7 +286,7 @@ class Report(Comparison):
     @property
     def notes(self) -> tuple[str, ...]:
         """What else a reader must know."""
-        notes = list[str]()
+        notes = []
         if self.explored:
             counted = "how often sub_max was used up is counted on the timed examples"
             notes.append(f"{counted}, other faults on all")
@@ -320,7 +322,7 @@ class Bench(Comparison):
 
     @property
     def ratios(self) -> Iterator[tuple[Entry, Entry, int, Gain]]:
-        """The gains of ours, by batch size.
+        """The gains of our entries: each with the entry that it is compared with, the batch size and the gain.
 
         They are over the sequential model in the same dtype, and over every peer.
         """

@@ -12,10 +12,10 @@ from pipedec_cli.compare.child import Memory
 from pipedec_cli.compare.timing import Gain, Output, Runner, Source, Timing, gain
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.metrics.differences import Difference
-from pipedec_cli.metrics.faults import Fault, faults
 from pipedec_cli.metrics.measure import PERCENT
 from pipedec_cli.metrics.rouge import Rouge, is_scorable
 from pipedec_cli.metrics.scoring import Scored
+from pipedec_cli.metrics.useless import Fault, faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,11 @@ class TextAgreement:
         cls, predictions: Sequence[Generated], baseline: Sequence[Generated]
     ) -> TextAgreement:
         """Compare the texts of two decoders for the same sources."""
-        scores = list[float]()
+        scores = []
         equal = 0
         for prediction, usual in zip(predictions, baseline, strict=True):
-            text, wanted = (" ".join(each.text.split()) for each in (prediction, usual))
+            text = " ".join(prediction.text.split())
+            wanted = " ".join(usual.text.split())
             equal += text == wanted
             if not is_scorable(wanted):
                 continue
@@ -74,7 +75,7 @@ class TextAgreement:
 
 
 def _rouge_l(text: str, wanted: str) -> float:
-    """ROUGE-L of a text against another."""
+    """ROUGE-L F1, 0 to 1, of a text against the `wanted` one."""
     record = Record("", "", None, None, (wanted,), "")
     values = Rouge().statistics(Generated(text=text, segments=(text,), record=record))
     assert values is not None
@@ -109,7 +110,7 @@ class Totals:
     def of(
         cls, examples: int, steps: int, tokens: int, draft_steps: int | None = None
     ) -> Totals:
-        """The sums with their means."""
+        """The sums with their means; `draft_steps` is None but in exact mode."""
         count = max(1, examples)
         totals = cls(
             examples,
@@ -134,9 +135,10 @@ class Totals:
     def over(
         cls, predictions: Sequence[Generated], *, keys: int = 0, drafts: bool = False
     ) -> Totals:
-        """Add predictions up. An object has so many `keys`.
+        """Add predictions up.
 
-        `drafts` are counted apart.
+        `keys` is the number of keys of an object, 0 of texts. With `drafts`, in exact
+        mode, the steps that made drafts are counted apart.
         """
         count = len(predictions)
         steps = sum(prediction.steps for prediction in predictions)
@@ -171,38 +173,32 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A decoder that takes part. It is planned first; `filled` adds all results.
+    """A decoder that takes part. It is planned first; `filled` adds all results."""
 
-    Planned: `command` generates the same texts (None for the decoders of others).
-    Pipelined decoders, and exact mode with their drafts, have a `delay`, ``together``
-    for fields. `runs` generate its predictions, by split. `sources` are the ids to
-    time, by its own tokenizer.
-
-    Measured: `timings`, and `gains` over the baseline, by batch size. `agreement`
-    counts the baseline's tokens, on real input.
-
-    Scored: `quality` is on the split that everything is measured on; `other_splits` has
-    the quality on others. `faults` say why its texts are useless.
-    `row_budget_exhausted` is the share of timed examples in which empty rows used up
-    sub_max.
-    """
-
+    # Planned.
     name: str
     role: Role
     runner: Runner
-    command: str | None = None
+    command: str | None = None  # generates the same texts; None for a peer
+    #: Of pipelined decoders, and of exact mode with their drafts: in time-steps, or
+    #: ``together`` for objects.
     delay: int | Literal["together"] | None = None
-    runs: tuple[Any, ...] = ()  # of jobs.run
-    sources: Sequence[Source] = ()
-    timings: Mapping[int, Timing] = field(default_factory=dict)
-    gains: Mapping[int, Gain] = field(default_factory=dict)
+    runs: tuple[Any, ...] = ()  # of jobs.run: they generate its predictions, by split
+    sources: Sequence[Source] = ()  # to time, as ids of its own tokenizer
+
+    # Measured.
+    timings: Mapping[int, Timing] = field(default_factory=dict)  # by batch size
+    gains: Mapping[int, Gain] = field(default_factory=dict)  # over the baseline, so too
     memory: Memory | None = None
-    agreement: TokenAgreement | None = None
-    quality: Quality = field(default_factory=Quality)
+    agreement: TokenAgreement | None = None  # with the baseline's tokens
+
+    # Scored.
+    quality: Quality = field(default_factory=Quality)  # on the last split
     other_splits: Mapping[str, Quality] = field(default_factory=dict)
     totals: Totals | None = None
+    #: The share of timed examples in which empty rows used up sub_max.
     row_budget_exhausted: float | None = None
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Fault, ...] = ()  # why its texts are useless
 
     @property
     def faults_in_words(self) -> str:
@@ -231,15 +227,21 @@ class Entry:
         keys: int = 0,
         forced: bool = False,
     ) -> Entry:
-        """The entry with all its results, and what follows of them.
+        """A copy of this entry with all results: those that are given, and those computed of them.
+
+        Computed are quality and totals, where there are `qualities`; the gains over the
+        baseline; and, unless lengths were forced, one more: of peers and exact mode, how
+        many texts have the baseline's tokens; of the others how often empty rows used up
+        sub_max.
 
         Args:
-            baseline: the filled baseline; None for the baseline itself.
+            baseline: the filled baseline; None if this is the baseline itself.
             timings: by batch size.
-            memory: the peak, if it was measured.
-            qualities: by split; the one that everything is measured on comes last.
-            keys: how many an object has.
-            forced: whether lengths were forced; then its tokens say nothing.
+            memory: the peak; None if it was not measured.
+            qualities: by split; the one that everything is measured on comes last. None
+                if nothing was scored.
+            keys: the number of keys of an object; 0 for texts.
+            forced: whether lengths were forced; then the tokens say nothing.
         """
         entry = replace(self, timings=timings, memory=memory)
         if qualities:
@@ -261,6 +263,7 @@ class Entry:
         return replace(entry, row_budget_exhausted=exhausted / len(outputs))
 
     def _with_quality(self, qualities: Mapping[str, Quality], keys: int) -> Entry:
+        """A copy with the qualities by split, the totals on the last of them, and the faults of its texts there."""
         *others, last = qualities
         scored = qualities[last].scored
         assert scored is not None
@@ -274,7 +277,7 @@ class Entry:
         )
 
     def values(self, *, scored: bool) -> dict[str, Any]:
-        """Plain values for JSON: what was measured and, of a report, `scored`."""
+        """Plain values for JSON: what was measured and, if `scored`, quality and totals."""
         values: dict[str, Any] = {
             "name": self.name,
             "role": self.role,

@@ -49,12 +49,17 @@ def estimate(
     fields: Sequence[Field] = (),
     delays: Sequence[int | Literal["together"]] = (1, 2, 3),
 ) -> list[Estimate]:
-    """Replay targets on the grid for each Δt; gives means over the targets.
+    """The decoder calls that targets would take at each Δt, if they were written on the grid; means over the targets.
 
-    `wholes` are the numbers of tokens of targets as one text, and `parts` those of their
-    subsequences. Objects have `fields`: all rows start together, and later items of
-    lists Δt apart. Their `parts` are the numbers of tokens of all rows, in the order of
-    `rows_of`, 0 for a row without a value.
+    Args:
+        wholes: the number of tokens of each target as one text.
+        parts: the numbers of tokens of each target's subsequences. Of an object they are
+            those of all its rows, in the order of `rows_of`, 0 for a row without a
+            value.
+        limits: the last time-step and the most rows of the grid.
+        fields: the keys of objects, whose rows start together, later items of lists Δt
+            apart; () for texts.
+        delays: the Δt to try. Objects without lists have but one, "together".
     """
     if fields and not any(field.listed for field in fields):
         delays = ("together",)
@@ -86,8 +91,9 @@ def estimate(
 def _replay_text(
     lengths: Sequence[int], schedule: Schedule, limits: Limits
 ) -> tuple[int, bool]:
-    """The decoder calls of a text, and whether it would be cut."""
-    # A text that is cut has fewer steps, which is no gain.
+    """The decoder calls of a text with subsequences of these lengths, and whether the limits would cut it."""
+    # They are counted without a last time-step: a text that is cut has fewer, which is
+    # no gain.
     endless = replace(limits, time_max=10**9)
     cut = replay(lengths, schedule, limits).truncated is not None
     return replay(lengths, schedule, endless).steps, cut
@@ -96,7 +102,10 @@ def _replay_text(
 def _replay_object(
     lengths: Sequence[int], schedule: Schedule, limits: Limits, fields: Sequence[Field]
 ) -> tuple[int, bool]:
-    """The decoder calls of an object, and whether it would be cut."""
+    """The decoder calls of an object with rows of these lengths, and whether the limits would cut it.
+
+    A call is needed for each time-step at which any row has a token or its end.
+    """
     times = set[int]()
     for start, _, _, text in place_rows(schedule, lengths, fields):
         tokens = 0 if text is None else lengths[text]
@@ -106,7 +115,7 @@ def _replay_object(
 
 
 def suggest(records: int, estimates: Sequence[Estimate]) -> str:
-    """The Δt to try first, and whether so many records are enough for a training.
+    """Words on the Δt to try first, and on whether so many `records` are enough for a training.
 
     It is the usual one where that keeps most of the gain, else the largest that does: a
     larger Δt costs less quality.
@@ -130,11 +139,8 @@ def suggest(records: int, estimates: Sequence[Estimate]) -> str:
 
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
-    """Why the method will not help on these targets, or at some delays.
-
-    None if it may help.
-    """
-    doubts = list[str]()
+    """Why the method will not help on targets with so many subsequences on average, or at some delays; None if it may help."""
+    doubts = []
     best = max((entry.ratio for entry in estimates), default=0.0)
     if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
         saves = f"at best a factor of {best:.1f}" if best >= 1.05 else "nothing"

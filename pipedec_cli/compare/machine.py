@@ -75,20 +75,20 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
             if key.strip() == "model name":
                 return " ".join(value.split())
     if sys.platform == "darwin":
-        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        found = subprocess.run(asked, capture_output=True, text=True, check=False)
-        if found.returncode == 0:
-            return found.stdout.strip()
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            return answer.stdout.strip()
     return platform.processor() or platform.machine()
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTime:
-    """Processor time up to a moment: for all work (stolen time included), and for this process with its living children."""
+    """Processor time up to a moment, in seconds."""
 
-    wall: float
-    all: float
-    own: float
+    wall: float  # the moment itself
+    all: float  # of all work, time that was stolen by other virtual machines included
+    own: float  # of this process with its living children
 
     @classmethod
     def now(cls) -> ProcessorTime:
@@ -106,7 +106,7 @@ class ProcessorTime:
         return cls(time.perf_counter(), sum(spent.values()), own)
 
     def others(self, since: ProcessorTime, processors: int) -> float:
-        """The share of all processors that other work took between two moments, 0 to 1."""
+        """The share, 0 to 1, of so many `processors` that other work took from the moment `since` to this one."""
         wall = self.wall - since.wall
         others = (self.all - since.all) - (self.own - since.own)
         return min(1.0, max(0.0, others / (wall * processors))) if wall > 0 else 0.0

@@ -37,23 +37,20 @@ _WORD: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of the source with its <eos>, and of each subsequence without.
+    """Numbers of tokens that a bench forces on every model: of the source, and of each subsequence of its text."""
 
-    `origin` says where these lengths are from. With fields, each subsequence is a value
-    after a key with `keys` tokens; the sequential model writes `plain` tokens.
-    """
-
-    source: int
-    targets: tuple[int, ...]
-    origin: str
+    source: int  # with its <eos>
+    targets: tuple[int, ...]  # of each subsequence, without its <eos>
+    origin: str  # where these lengths are from, in words
+    #: Of objects, whose subsequences are values: the tokens of the key before each.
     keys: tuple[int, ...] = ()
-    plain: int | None = None
+    plain: int | None = None  # of objects: of the text of a sequential model
 
     @classmethod
     def even(
         cls, source: int, subsequences: int, tokens: int, origin: str = "as given"
     ) -> Self:
-        """Divide tokens among subsequences that differ by at most one, the longer first."""
+        """The lengths of so many `subsequences` with so many `tokens` in all, which differ by at most one, the longer first."""
         each, longer = divmod(tokens, subsequences)
         targets = (each + 1,) * longer + (each,) * (subsequences - longer)
         return cls(source, targets, origin)
@@ -62,7 +59,8 @@ class Lengths:
     def of_dataset(cls, name: str, source: int) -> Self:
         """The mean lengths of one of the paper's data sets, its words as tokens."""
         row = TARGET_LENGTHS[name]
-        words, subsequences = row.words_per_target, row.subsequences_per_target
+        words = row.words_per_target
+        subsequences = row.subsequences_per_target
         counts = f"{words} words in {subsequences} subsequences"
         origin = f"{name}: the paper's {row.table}, {counts}, 4 tokens for 3 words"
         tokens = round(words * TOKENS_A_WORD)
@@ -70,9 +68,9 @@ class Lengths:
 
     @classmethod
     def of_fields(cls, source: int, keys: int = 12, tokens: int = 3) -> Self:
-        """The lengths of an object whose values have so many tokens.
+        """The lengths of an object with so many keys, whose values have so many `tokens` each.
 
-        As one text each value has 4 more.
+        As one text each value has 4 more, for its key and the marks between them.
         """
         return cls(
             source,
@@ -90,7 +88,8 @@ class Lengths:
     @property
     def line(self) -> str:
         """The lengths in words."""
-        shortest, longest = min(self.targets), max(self.targets)
+        shortest = min(self.targets)
+        longest = max(self.targets)
         each = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
         total = f"{sum(self.targets):,} target tokens"
         written = f"{total} in {len(self.targets)} subsequences of {each}"
@@ -105,16 +104,21 @@ class Lengths:
         delay: int | Literal["together", "blind"] | None,
         empty_rows: EmptyRows = "retry",
     ) -> Method:
-        """A method that only these lengths end.
+        """A decoding method whose limits let every text reach these lengths.
 
-        Without a delay the target is one string; fields start ``together``, also
-        ``blind``.
+        Args:
+            bos: the token that opens a row; None for a prompt that goes on.
+            eos: the token that ends a row; for blind rows it opens them, too.
+            delay: Δt in time-steps; ``together`` for objects, also ``blind``: no row
+                sees another. None: the text is one row.
+            empty_rows: what happens after an empty row.
         """
         longest = max(self.targets)
         if delay is None:
             limits = Limits(None, None, self.tokens + 1)
             return Method(Whole(), bos, eos, limits, empty_rows)
         if not isinstance(delay, int):
+            # Each row begins with the tokens of a key; here these are any tokens.
             is_blind = delay == "blind"
             return Method(
                 Together(),
@@ -124,7 +128,8 @@ class Lengths:
                 openings=tuple(Opening((_WORD,) * count) for count in self.keys),
                 blind=is_blind,
             )
-        usual, count = Limits(), len(self.targets)
+        usual = Limits()
+        count = len(self.targets)
         time_max = max(usual.time_max or 0, delay * count + longest + 2)
         sub_max = max(usual.sub_max or 0, count + 1)
         return Method(Fixed(delay), bos, eos, Limits(time_max, sub_max), empty_rows)
@@ -132,9 +137,9 @@ class Lengths:
     def sources(
         self, count: int, vocabulary: int, eos: int | None, seed: int = 0
     ) -> list[list[int]]:
-        """Sources of random tokens below `vocabulary`, without special ones.
+        """So many sources (`count`) of random tokens below `vocabulary`, without special ones.
 
-        Each has its <eos>; without eos, they are prompts.
+        Each ends in `eos`; with None they are prompts, which go on.
         """
         rng = random.Random(seed)  # noqa: S311  # chance, not secrecy
         end = [] if eos is None else [eos]
@@ -146,11 +151,9 @@ class Lengths:
 
 
 class Metered:
-    """A `StepModel` that runs another one: it counts calls and rows, and times admissions.
+    """A `StepModel` that runs another one: it counts `calls` and `rows`, and times admissions.
 
-    With `targets`, subsequences end after these numbers of tokens, and later
-    subsequences are empty. The model's own token stays unless it would end a
-    subsequence too early.
+    It can also force lengths on the model: see `__init__`.
     """
 
     def __init__(
@@ -160,22 +163,28 @@ class Metered:
         targets: Sequence[int] | None = None,
         eos: int = -1,
     ) -> None:
-        """Count and time the calls of a model.
+        """Count the calls of a model, and time it by a clock.
 
-        With `targets` each row ends after so many tokens, whatever the model answers:
-        its end is `eos`. Both are for made-up lengths.
+        With `targets` each subsequence ends after so many tokens, with `eos`, whatever
+        the model answers, and later subsequences are empty. The model's own token stays
+        unless it would end a subsequence too early. None: nothing is forced.
         """
-        self.model, self.clock = model, clock
-        self.release, self.take_back = model.release, model.take_back
-        self.calls = self.rows = 0
+        self.model = model
+        self.clock = clock
+        self.release = model.release
+        self.take_back = model.take_back
+        self.calls = 0
+        self.rows = 0
         self.admitting = 0.0  # seconds in encoder and set-up
-        self._targets, self._eos = targets, eos
-        self._made: dict[int, Counter[int]] = {}
+        self._targets = targets
+        self._eos = eos
+        #: The tokens so far of each subsequence, by sequence.
+        self._lengths: dict[int, Counter[int]] = {}
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Pass examples on."""
         for sequence, _ in newcomers:
-            self._made[sequence] = Counter()
+            self._lengths[sequence] = Counter()
         self.admitting += time_of(self.clock, lambda: self.model.admit(newcomers))
 
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
@@ -185,11 +194,12 @@ class Metered:
     def step_with_odds(
         self, rows: Sequence[Row], top: int = 0
     ) -> tuple[Sequence[int], Sequence[Odds]]:
-        """The same; the odds are the model's."""
+        """Compute, and return the answers as well as the model's odds: how probable answers were, the `top` most probable ones with them."""
         tokens, odds = self.model.step_with_odds(rows, top)
         return self._counted(rows, tokens), odds
 
     def _counted(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
+        """Count a call, and return the model's tokens, those that are forced in their place."""
         self.calls += 1
         self.rows += len(rows)
         if self._targets is None:
@@ -201,13 +211,14 @@ class Metered:
         ]
 
     def _forced(self, row: Row, token: int, targets: Sequence[int]) -> int:
-        """The token, or the one that gives its subsequence the length of its target."""
-        made, number = self._made[row.sequence], row.slot.subsequence
-        made[number] += 1
+        """A row's token, or another one where its subsequence has to end, or must not end yet."""
+        lengths = self._lengths[row.sequence]
+        number = row.slot.subsequence  # from 1
+        lengths[number] += 1
         length = targets[number - 1] if number <= len(targets) else 0
-        if made[number] > length:
+        if lengths[number] > length:
             return self._eos
-        if token == self._eos:
+        if token == self._eos:  # any other token that is not special
             return 4 if self._eos == 3 else 3
         return token
 
@@ -232,28 +243,37 @@ class EngineRunner:
         choice: Mapping[str, Any],
         lengths: Lengths | None = None,
     ) -> None:
-        """Choose a method by the arguments of `Decoder.method`.
+        """Choose how the decoder decodes.
 
-        Forced lengths work with every model and delay (None: the whole target as one
-        string). Else a UserError if the checkpoint was not trained for the delay. The
-        choice is kept, because a method cannot be sent to a child process: it holds
-        functions of the checkpoint.
+        Args:
+            decoder: a loaded decoder.
+            choice: the arguments of `Decoder.method`. They are kept, because a method
+                cannot be sent to a child process: it holds functions of the checkpoint.
+            lengths: the lengths to force, which work with every model and delay. None:
+                the model ends its texts.
+
+        Raises:
+            UserError: nothing is forced, and the checkpoint was not trained for the
+                delay.
         """
-        self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
+        self.decoder = decoder
+        self.choice = dict(choice)
+        self.lengths = lengths
         if lengths is None:
             self.method = decoder.method(**choice)
         else:
             checkpoint = decoder.checkpoint
             bos: int | None = checkpoint.opener
             if checkpoint.backbone.prompted and self.choice.get("delay") is None:
-                bos = None
+                bos = None  # one row, which goes on from the prompt
             self.method = lengths.method(bos, checkpoint.eos, **self.choice)
         self._whole = isinstance(self.method.schedule, Whole)
 
     @property
     def settings(self) -> Mapping[str, str]:
         """Kernels, schedule, bounds and dtype."""
-        method, weights = self.method, self.decoder.weights
+        method = self.method
+        weights = self.decoder.weights
         settings = {"kernels": weights.kernels, "schedule": method.schedule.name}
         if not self._whole and not method.openings:
             settings["empty_rows"] = method.empty_rows
@@ -266,41 +286,42 @@ class EngineRunner:
         return settings
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Decode; see `Runner.run`."""
+        """Decode the sources, `batch_size` at a time, and time the parts of it by the clock."""
         return self.decode(sources, self.method, batch_size, clock)[0]
 
     def decode(
         self, sources: Sequence[Source], method: Method, batch_size: int, clock: Clock
     ) -> tuple[Pass, list[Finished]]:
-        """Decode with some method. Returns also how each example ended."""
+        """Decode the sources by a method, see `Runner.run`. Returns also how each example ended, in order."""
         targets = None
         if self.lengths is not None:
             targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
         engine = self.decoder.engine(batch_size)
         engine.forget()  # each pass reads its sources
         meter = Metered(engine, clock, targets, self.decoder.checkpoint.eos)
-        ended = list[Finished]()
+        ended = []
         with watched(self.decoder.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), method, batch_size):
                 if isinstance(event, Finished):
                     ended.append(event)
         ended.sort(key=lambda end: end.example)
         # Without an encoder, admitting an example is reading its prompt.
-        encoding, set_up = meter.admitting, None
+        encoding = meter.admitting
+        set_up = None
         if encoder:
             encoding = sum(encoder)
             set_up = meter.admitting - encoding
-        made = Pass(
+        measured = Pass(
             outputs=tuple(map(_output, ended)),
             calls=meter.calls,
             encoder_seconds=encoding,
             setup_seconds=set_up,
             rows=meter.rows,
         )
-        return made, ended
+        return measured, ended
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same for a child process."""
+        """What makes the same runner in a child process: ``module:function``, and its arguments as JSON has them."""
         payload = spec_of(self.decoder.checkpoint, self.settings["dtype"])
         payload["choice"] = self.choice
         payload["lengths"] = None if self.lengths is None else asdict(self.lengths)
@@ -320,10 +341,11 @@ class ExactRunner(EngineRunner):
     """
 
     def __init__(self, exact: Decoder, choice: Mapping[str, Any]) -> None:
-        """Draft as the choice says, by the arguments of `Decoder.method`."""
+        """Take a decoder of exact mode. `choice` is how its drafter decodes: the arguments of its `Decoder.method`."""
         assert exact.drafter is not None
         super().__init__(exact.drafter.plain, {})
-        self.draft, drafter = exact.drafter, exact.drafter.decoder
+        self.draft = exact.drafter
+        drafter = exact.drafter.decoder  # None if no model drafts
         self.drafter = EngineRunner(drafter, choice) if drafter else None
         self._costs: dict[int, tuple[float, ...]] = {}
 
@@ -333,12 +355,15 @@ class ExactRunner(EngineRunner):
         settings = {**super().settings, "draft": self.draft.kind}
         if self.drafter is not None:
             drafter = self.drafter.settings
-            how = f"{drafter['schedule']} {drafter.get('empty_rows', '')}"
-            settings["drafted by"] = how.rstrip()
+            words = f"{drafter['schedule']} {drafter.get('empty_rows', '')}"
+            settings["drafted by"] = words.rstrip()
         return settings
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Draft all, then check; see `Runner.run`."""
+        """Draft the texts of all sources, then let the sequential model check them, `batch_size` at a time.
+
+        The parts are timed by the clock.
+        """
         from pipedec_cli.decoding.exact import measured
 
         if batch_size not in self._costs:
@@ -346,11 +371,12 @@ class ExactRunner(EngineRunner):
         check = self.draft.check(self.method.limits.max_tokens, self._costs[batch_size])
         if self.drafter is None:
             return self.decode(sources, check, batch_size, clock)[0]
-        own, theirs = [], []
+        own = []  # the sources as the sequential model reads them
+        theirs = []  # the same as the drafter does
         for source in sources:
-            place = list(source).index(SEPARATOR)
-            own.append(source[:place])
-            theirs.append(source[place + 1 :])
+            middle = list(source).index(SEPARATOR)
+            own.append(source[:middle])
+            theirs.append(source[middle + 1 :])
         drafting, ends = self.drafter.decode(
             theirs, self.drafter.method, batch_size, clock
         )
@@ -361,7 +387,7 @@ class ExactRunner(EngineRunner):
         return _both(checking, drafting)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same for a child process, which holds both models."""
+        """What makes the same runner in a child process, which holds both models: ``module:function``, and its arguments."""
         factory, payload = super().spec()
         payload["draft"] = self.draft.kind
         if self.drafter is not None:
@@ -371,16 +397,15 @@ class ExactRunner(EngineRunner):
 
 
 def _both(checking: Pass, drafting: Pass) -> Pass:
-    """A pass that checks, with the work of the pass that drafted."""
+    """The pass that checks drafts, with the work of the pass that drafted added to it."""
     outputs = []
     for checked, draft in zip(checking.outputs, drafting.outputs, strict=True):
         outputs.append(Output(checked.tokens, checked.steps + draft.steps))
-    both = (checking, drafting)
     return Pass(
         outputs=tuple(outputs),
         calls=checking.calls + drafting.calls,
-        encoder_seconds=sum_known([made.encoder_seconds for made in both]),
-        setup_seconds=sum_known([made.setup_seconds for made in both]),
+        encoder_seconds=sum_known([checking.encoder_seconds, drafting.encoder_seconds]),
+        setup_seconds=sum_known([checking.setup_seconds, drafting.setup_seconds]),
         draft_calls=drafting.calls,
         rows=checking.rows,
     )
@@ -407,10 +432,17 @@ def from_spec(
     drafter: str | None = None,
     **loaded: Any,
 ) -> EngineRunner:
-    """Load the checkpoints anew, as `pipedec generate` does; see `EngineRunner.spec`.
+    """The runner that `EngineRunner.spec` describes, made in a child process: its checkpoints are loaded anew.
 
-    Texts end with the id `eos`: in a chat it differs from the id that the checkpoint
-    names.
+    Args:
+        name: the checkpoint.
+        eos: the id that ends texts: in a chat it differs from that of the checkpoint.
+        threads: that compute.
+        choice: the arguments of `Decoder.method`.
+        lengths: the fields of the `Lengths` to force; None: nothing is forced.
+        draft: what drafts in exact mode; None in other modes.
+        drafter: the checkpoint of a pipelined drafter.
+        loaded: dtype and device.
     """
     import torch
 
@@ -427,8 +459,12 @@ def from_spec(
 
 
 def source_ids(decoder: Decoder, text: str) -> list[int]:
-    """A source in ids, as the decoder's runner takes it; with a drafter, of both."""
-    ids, drafter = decoder.text.source(text)[0], decoder.drafter
+    """A source in ids, as the decoder's runner takes it.
+
+    With a pipelined drafter these are the ids of both models, `SEPARATOR` between them.
+    """
+    ids = decoder.text.source(text)[0]
+    drafter = decoder.drafter
     if drafter is None or drafter.decoder is None:
         return ids
     return [*ids, SEPARATOR, *drafter.decoder.text.source(text)[0]]

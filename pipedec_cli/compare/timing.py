@@ -52,24 +52,16 @@ class Output(Struct, frozen=True, array_like=True):
 
 
 class Pass(Struct, frozen=True):
-    """One run over some sources: an output for each source, and decoder calls in all.
+    """One run over some sources. Seconds are None where a runner does not measure them."""
 
-    Seconds are None where a runner does not measure the part. `encoder_seconds` is the
-    time to read the prompt where there is no encoder; `setup_seconds` is the time to
-    make keys and values of the sources. `seconds` is measured from outside, for each
-    source, or once for all. In exact mode `draft_calls` made drafts; the other calls
-    had `rows` rows in all (0: not counted). `parts` are the passes over single sources
-    that it is the sum of.
-    """
-
-    outputs: tuple[Output, ...]
-    calls: int
-    encoder_seconds: float | None = None
-    setup_seconds: float | None = None
-    seconds: tuple[float, ...] = ()
-    draft_calls: int = 0
-    rows: int = 0
-    parts: tuple[Pass, ...] = ()
+    outputs: tuple[Output, ...]  # for each source
+    calls: int  # decoder calls in all
+    encoder_seconds: float | None = None  # without an encoder, to read the prompt
+    setup_seconds: float | None = None  # to make keys and values of the sources
+    seconds: tuple[float, ...] = ()  # from outside: of each source, or of all together
+    draft_calls: int = 0  # in exact mode, those of the calls that made drafts
+    rows: int = 0  # of the other calls in all; 0: not counted
+    parts: tuple[Pass, ...] = ()  # the passes over single sources that it is the sum of
 
 
 class Runner(Protocol):
@@ -97,13 +89,8 @@ class Runner(Protocol):
 class Timing:
     """One decoder at one batch size.
 
-    Seconds are medians of its passes, of each source at batch size 1, added up.
-
-    Decoding is all time outside encoder and set-up; None is not measured. Calls and
-    tokens are those of one pass; steps are the calls that an example took part in;
-    `rows_per_call` leaves out calls that draft. `repeats` are in the order of the
-    passes, `example_seconds` in the order of the sources (empty at batch sizes above
-    1).
+    Seconds are medians of its passes, at batch size 1 of each source, added up; None:
+    not measured. Calls and tokens are those of one pass.
     """
 
     batch_size: int
@@ -112,16 +99,16 @@ class Timing:
     examples_per_second: float
     encoder_seconds: float | None
     setup_seconds: float | None
-    decoding_seconds: float | None
+    decoding_seconds: float | None  # all outside encoder and set-up
     decoder_calls: int
     draft_calls: int
-    rows_per_call: float | None
+    rows_per_call: float | None  # without the calls that draft
     seconds_per_call: float | None
-    steps_per_example: float
+    steps_per_example: float  # the calls that an example took part in
     tokens_per_step: float
     tokens: int
-    repeats: tuple[float, ...]
-    example_seconds: tuple[float, ...]
+    repeats: tuple[float, ...]  # seconds of each pass
+    example_seconds: tuple[float, ...]  # of each source; () at batch sizes above 1
     outputs: tuple[Output, ...]
 
     @property
@@ -136,18 +123,20 @@ class Timing:
 
     @classmethod
     def of(cls, batch_size: int, passes: Sequence[Pass]) -> Timing:
-        """Sum up passes over the same sources."""
+        """The timing of passes over the same sources, each of which ran all of them."""
         last = passes[-1]
-        # The passes over each source, or over all at once.
-        portions = list(zip(*(made.parts or (made,) for made in passes), strict=True))
+        # For each source the parts of the passes that ran it; else the passes.
+        parts = [one_pass.parts or (one_pass,) for one_pass in passes]
+        portions = list(zip(*parts, strict=True))
 
         def typical(seconds: Callable[[Pass], float | None]) -> float | None:
+            """The median over the passes, added up over the sources."""
             medians = [
                 combine_known([*map(seconds, portion)], median) for portion in portions
             ]
             return sum_known(medians)
 
-        seconds = typical(lambda made: sum(made.seconds))
+        seconds = typical(lambda part: sum(part.seconds))
         assert seconds is not None
         decoding = typical(_decoding_seconds)
         examples = len(last.outputs)
@@ -155,15 +144,15 @@ class Timing:
         steps = sum(output.steps for output in last.outputs)
         each: tuple[float, ...] = ()
         if batch_size == 1:
-            by_source = zip(*(made.seconds for made in passes), strict=True)
+            by_source = zip(*(one_pass.seconds for one_pass in passes), strict=True)
             each = tuple(map(median, by_source))
         return cls(
             batch_size=batch_size,
             examples=examples,
             seconds=seconds,
             examples_per_second=examples / seconds,
-            encoder_seconds=typical(lambda made: made.encoder_seconds),
-            setup_seconds=typical(lambda made: made.setup_seconds),
+            encoder_seconds=typical(lambda part: part.encoder_seconds),
+            setup_seconds=typical(lambda part: part.setup_seconds),
             decoding_seconds=decoding,
             decoder_calls=last.calls,
             draft_calls=last.draft_calls,
@@ -172,17 +161,17 @@ class Timing:
             steps_per_example=steps / examples,
             tokens_per_step=tokens / max(1, steps),
             tokens=tokens,
-            repeats=tuple(sum(made.seconds) for made in passes),
+            repeats=tuple(sum(one_pass.seconds) for one_pass in passes),
             example_seconds=each,
             outputs=last.outputs,
         )
 
 
-def _decoding_seconds(made: Pass) -> float | None:
-    """The time outside encoder and set-up."""
-    if made.encoder_seconds is None:
+def _decoding_seconds(part: Pass) -> float | None:
+    """The time of a pass outside encoder and set-up; None if that of the encoder was not measured."""
+    if part.encoder_seconds is None:
         return None
-    return sum(made.seconds) - made.encoder_seconds - (made.setup_seconds or 0.0)
+    return sum(part.seconds) - part.encoder_seconds - (part.setup_seconds or 0.0)
 
 
 def _quotient(amount: float | None, of: float | None) -> float | None:
@@ -192,17 +181,16 @@ def _quotient(amount: float | None, of: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The speed of one decoder over another.
+    """How many times as fast one decoder is as another.
 
-    `low` and `high` are the smallest and largest ratio, also of two passes of the same
-    repeat. decoding = fewer calls (the schedule) × faster calls (kernels, and the cost
-    of more rows in a call). Decoding is None where one of the two does not measure it.
+    decoding = `fewer_calls` (the schedule) × `faster_calls` (kernels, and the cost of
+    more rows in a call).
     """
 
     speedup: float
-    low: float
-    high: float
-    decoding: float | None
+    low: float  # the smallest ratio, also of two passes of the same repeat
+    high: float  # the largest one
+    decoding: float | None  # outside encoder and set-up; None: not measured
     faster_calls: float | None
     fewer_calls: float
 
@@ -268,13 +256,13 @@ def time_together(
                 if whole:
                     rest()
                 try:
-                    made = _one_pass(*contest[name], batch_size, clock)
+                    measured = _one_pass(*contest[name], batch_size, clock)
                 except RunnerError as error:
                     on_failure(name, error)
                     order.remove(name)
                     del passes[name]
                 else:
-                    passes[name].append(made)
+                    passes[name].append(measured)
                 on_pass(name)
             if whole:
                 order.rotate(-1)
@@ -283,27 +271,32 @@ def time_together(
         if on_interrupt is None or whole < 2:
             raise
         on_interrupt(interrupt)
-    return {name: Timing.of(batch_size, made[1:whole]) for name, made in passes.items()}
+    timings = {}
+    for name, its_passes in passes.items():
+        warmed_up = its_passes[1:whole]
+        timings[name] = Timing.of(batch_size, warmed_up)
+    return timings
 
 
 def _one_pass(
     runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock
 ) -> Pass:
-    """One pass over the sources: all of them in batches, or one after the other."""
+    """One pass over the sources: all of them in batches or, at batch size 1, one after the other."""
+    # Positions of sources, in groups that are timed apart.
     order = list(range(len(sources)))
-    portions = [[place] for place in order]
+    portions = [[number] for number in order]
     if batch_size > 1:
-        order.sort(key=lambda place: -len(sources[place]))
+        order.sort(key=lambda number: -len(sources[number]))
         portions = [order]
-    parts = list[Pass]()
+    parts = []
     outputs = dict[int, Output]()
     for portion in portions:
         began = clock()
-        made = runner.run([sources[place] for place in portion], batch_size, clock)
-        parts.append(structs.replace(made, seconds=(clock() - began,)))
-        outputs.update(zip(portion, made.outputs, strict=True))
+        part = runner.run([sources[number] for number in portion], batch_size, clock)
+        parts.append(structs.replace(part, seconds=(clock() - began,)))
+        outputs.update(zip(portion, part.outputs, strict=True))
     return Pass(
-        outputs=tuple(outputs[place] for place in range(len(sources))),
+        outputs=tuple(outputs[number] for number in range(len(sources))),
         calls=sum(part.calls for part in parts),
         encoder_seconds=sum_known([part.encoder_seconds for part in parts]),
         setup_seconds=sum_known([part.setup_seconds for part in parts]),
@@ -342,15 +335,15 @@ def device_clock(device: str) -> Clock:
 
 @contextmanager
 def watched(module: Any, clock: Clock = lambda: 0.0) -> Iterator[list[float]]:
-    """Collect the seconds of each call of a torch module that does not call itself.
+    """Collect, in the list that is yielded, the seconds of each call of a torch module that does not call itself.
 
-    There is nothing for a module that is None.
+    With None, where there is no such module, the list stays empty.
     """
     seconds = list[float]()
     if module is None:
         yield seconds
         return
-    began = list[float]()
+    began = []
     before = module.register_forward_pre_hook(lambda *_: began.append(clock()))
     after = module.register_forward_hook(
         lambda *_: seconds.append(clock() - began.pop())

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.file_formats import text_lines
 from pipedec_cli.data.importers.phrases import multispanqa, parallel, split_phrases
-from pipedec_cli.data.inputs import read_rows, text_lines
+from pipedec_cli.data.inputs import read_rows
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, checked, contents
 from pipedec_cli.data.records import Generated, Record, record_of
@@ -28,11 +29,14 @@ _LINES = (".txt", ".src", ".trg", ".tgt", ".pred")
 def load_predictions(
     path: Path, *, gold: Path | None = None, sources: Path | None = None
 ) -> tuple[list[Generated], Format]:
-    """Read predictions in any of the formats, with their right answers.
+    """Read predictions in any of the formats, with their right answers. Returns them with the format of the file.
 
-    `gold` has the right answers if the predictions do not: JSON lines of records,
-    MultiSpanQA's data file, or ``;`` lines, whose sources are in `sources`, a document
-    a line. The two are joined by id; ``;`` lines line by line.
+    Args:
+        path: the predictions.
+        gold: the right answers, if the predictions do not hold them: JSON lines of
+            records, MultiSpanQA's data file, or ``;`` lines. The two are joined by id;
+            ``;`` lines line by line.
+        sources: of right answers in ``;`` lines the sources, a document a line.
     """
     form = format_of(path)
     right = None if gold is None else _read_gold(gold, sources)
@@ -41,8 +45,7 @@ def load_predictions(
         return predictions if right is None else _joined(predictions, right), form
     if right is None:
         what = "holds answers only, nothing to score them against"
-        todo = "give the right ones with --gold FILE"
-        raise UserError(what, where=str(path), todo=todo)
+        raise UserError(what, where=path, todo="give the right ones with --gold FILE")
     if form == "answers":
         return _joined(_read_answers(path), right), form
     return _read_lines(path, right), form
@@ -60,12 +63,14 @@ def _read_answers(path: Path) -> list[Generated]:
 
 
 def _read_lines(path: Path, right: Sequence[Record]) -> list[Generated]:
-    """Predictions of which each is a line of phrases, as the right answers are."""
+    """Predictions of which each is a line of phrases. The right answers are as many lines, in the same order."""
     lines = [split_phrases(line) for _, line in text_lines(path)]
     if len(lines) != len(right):
-        what = f"has {len(lines)} lines for {len(right)} right answers"
-        todo = "write one line a document, an empty one where nothing was predicted"
-        raise UserError(what, where=str(path), todo=todo)
+        raise UserError(
+            f"has {len(lines)} lines for {len(right)} right answers",
+            where=path,
+            todo="write one line a document, an empty one where nothing was predicted",
+        )
     return list(map(_bare, right, lines))
 
 
@@ -74,7 +79,7 @@ def _bare(record: Record, segments: Sequence[str]) -> Generated:
 
 
 def _read_gold(path: Path, sources: Path | None) -> list[Record]:
-    """The records of a file of right answers."""
+    """The records of a file of right answers in any of the formats; `sources` is the file of their sources, if they are lines."""
     form = format_of(path)
     if form == "records":
         return [record_of(row.value, row.where, row.number) for row in read_rows(path)]
@@ -82,7 +87,7 @@ def _read_gold(path: Path, sources: Path | None) -> list[Record]:
         examples = multispanqa(str(path), None)
     elif sources is None:
         what = "holds targets only; which sources are they of?"
-        raise UserError(what, where=str(path), todo="name them with --sources FILE")
+        raise UserError(what, where=path, todo="name them with --sources FILE")
     else:
         examples = parallel(str(sources), None, targets=path)
     records = []
@@ -100,18 +105,20 @@ def _read_gold(path: Path, sources: Path | None) -> list[Record]:
 def format_of(path: Path) -> Format:
     """The format of a file, by its name or its content. Raises a UserError if there is no such file."""
     if not path.exists():
-        raise UserError("no such file", where=str(path), todo="check its name")
+        raise UserError("no such file", where=path, todo="check its name")
     if not path.is_file():
-        what = "a folder or a pipe, not a file"
-        todo = "name a file of predictions, or of right answers"
-        raise UserError(what, where=str(path), todo=todo)
+        raise UserError(
+            "a folder or a pipe, not a file",
+            where=path,
+            todo="name a file of predictions, or of right answers",
+        )
     if path.name.lower().removesuffix(".gz").endswith(_LINES):
         return "lines"
     return "records" if _one_object(path) is None else "answers"
 
 
 def _one_object(path: Path) -> dict[str, Any] | None:
-    """The object of a ``.json`` file; None for other content and for an object with a ``prediction``."""
+    """The object ``{id: [answers]}`` that a ``.json`` file is; None for records: JSON lines, a list, or one record."""
     if path.suffix.lower() != ".json":
         return None
     content = contents(path).removeprefix(BYTE_ORDER_MARK)
@@ -155,15 +162,21 @@ def _require_predictions(
     predicted = {prediction.id for prediction in predictions}
     missing = [record for record in gold if record.id not in predicted]
     if missing:
-        what = f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all"
-        todo = "predict for all of them; an empty prediction counts as wrong, a missing one would not count"
-        raise UserError(what, where=missing[0].where, todo=todo)
+        raise UserError(
+            f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all",
+            where=missing[0].where,
+            todo="predict for all of them; an empty prediction counts as wrong, a missing one would not count",
+        )
 
 
 def _require_order(
     predictions: Sequence[Generated], records: Mapping[str, Record]
 ) -> None:
-    """Raise a UserError if predictions and records have the same sources in another order, so that ids lie."""
+    """Raise a UserError if predictions and records have the same sources in another order.
+
+    Both were numbered in the order of their files then, and equal ids do not mean the
+    same example.
+    """
     given = []
     right = []
     for prediction in predictions:

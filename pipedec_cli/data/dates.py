@@ -160,7 +160,10 @@ def datetimes_in(text: str) -> list[Quantity]:
 def _taken_behind(
     text: str, first: Quantity, others: dict[int, Quantity]
 ) -> Quantity | None:
-    """Takes the quantity right behind another out of some, which are given by their starts; None if none is there."""
+    """Take the quantity that stands right behind `first`, by signs and short words, out of `others`, and return it.
+
+    The others are given by their starts. None if none of them is there.
+    """
     between = _BETWEEN.match(text, first.end)
     if not between:
         return None
@@ -176,7 +179,7 @@ def _joined(text: str, date: Quantity, time: Quantity) -> Quantity:
 
 
 def whole(quantities: list[Quantity], text: str) -> tuple[Any, ...]:
-    """The values of the quantity that is all of a text, without white space around it; () if none is."""
+    """What a text as a whole may mean, given the quantities in it; () if none of them is all of the text but white space."""
     length = len(text.strip())
     for candidate in quantities:
         if (candidate.start, candidate.end) == (0, length):
@@ -197,15 +200,15 @@ def month_names() -> dict[str, list[int]]:
 
 
 def _names(language: str) -> Iterator[tuple[str, int]]:
-    """The names of months in a language, and their numbers."""
+    """The names of months in a language, with and without accents, and their numbers."""
     from babel import Locale
 
+    # CLDR has them as they stand alone, and as they stand in a date.
     for widths in Locale(language).months.values():
         for width in ("wide", "abbreviated"):
             for month, name in widths[width].items():
-                word = (
-                    name.replace("’", " ").split()[-1].rstrip(".׳")
-                )  # Catalan's have "de" before them
+                # Catalan's have "de" before them.
+                word = name.replace("’", " ").split()[-1].rstrip(".׳")
                 if len(word) > 2:
                     yield word.casefold(), month
                     yield _bare(word), month
@@ -232,7 +235,10 @@ def _possible_dates(text: str) -> Iterator[_Possible]:
 
 
 def _first_shown(dates: list[_Possible]) -> str | None:
-    """What the dates that have one reading put first: "day" or "month"; None if neither or both."""
+    """What a text's dates put first, shown by those that can be read but in one way: "day" or "month".
+
+    None if none shows it, or if they differ.
+    """
     shown = {date.readings[0].first for date in dates if len(date.readings) == 1}
     if "day" in shown and "month" in shown:
         return None
@@ -258,6 +264,7 @@ def _readings(match: Any) -> list[_Reading]:
         day = int(match["d"])
         months = month_names().get(_bare(match["name"]), [])
         return [_Reading(order, year, month, day) for month in months]
+    # Two numbers without a name, groups a and b: 3/4/2020.
     first = int(match["a"])
     second = int(match["b"])
     if first == second:
@@ -330,7 +337,7 @@ def _bare(text: str) -> str:
 
 
 def quantity(text: str, start: int, end: int, *values: Any) -> Quantity:
-    """A part of a text and what it may mean."""
+    """The `Quantity` from `start` to `end` in a text, which may mean these values."""
     return Quantity(start, end, " ".join(text[start:end].split()), values)
 
 

@@ -25,17 +25,18 @@ _Attributes = Mapping[str, tuple[str, Sequence[str]]]
 
 @cache
 def _kinds() -> Mapping[str, _Attributes]:
-    """The sentence and the possible values of each attribute, by kind of thing and attribute."""
-    content = tomllib.loads(
-        Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    )
-    return {
-        kind: {
-            name: (sentence, content["words"].get(words, words).split())
-            for name, (sentence, words) in attributes.items()
-        }
-        for kind, attributes in content["kinds"].items()
-    }
+    """The kinds of things, such as a ship, from demo.toml: the sentence and the possible values of each attribute."""
+    file = Path(__file__).with_suffix(".toml")
+    content = tomllib.loads(file.read_text(encoding="utf-8"))
+    kinds = {}
+    for kind, attributes in content["kinds"].items():
+        with_values = {}
+        for name, (sentence, words) in attributes.items():
+            # Several attributes may share a list of words, which has a name of its own.
+            values = content["words"].get(words, words)
+            with_values[name] = (sentence, values.split())
+        kinds[kind] = with_values
+    return kinds
 
 
 def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
@@ -46,22 +47,22 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
     """
     rng = random.Random(seed)  # noqa: S311 - chance, not secrecy
     kinds = _kinds()
-    made: dict[str, dict[str, Any]] = {}
-    while len(made) < n:
+    by_source: dict[str, dict[str, Any]] = {}
+    while len(by_source) < n:
         kind = rng.choice(tuple(kinds))
         facts = _draw_facts(kinds[kind], rng)
         source = _source(kind, facts)
-        example = {
-            "id": f"demo-{len(made) + 1}",
-            "source": source,
-            "target": _say(kind, facts),
-        }
-        made.setdefault(source, example)
-    return list(made.values())
+        if source not in by_source:
+            by_source[source] = {
+                "id": f"demo-{len(by_source) + 1}",
+                "source": source,
+                "target": _say(kind, facts),
+            }
+    return list(by_source.values())
 
 
 def _draw_facts(attributes: _Attributes, rng: random.Random) -> dict[str, str]:
-    """Draw a thing of a kind with these attributes: its name under ``kind``, then some attributes and their values."""
+    """Draw a thing of a kind with these attributes: its own name, under ``kind``, then some attributes with a value each."""
     names = [name for name in attributes if name != "kind"]
     drawn = rng.sample(names, rng.randint(FEWEST_FACTS, MOST_FACTS) - 1)
     # Each kind has one order of attributes, so that the source alone decides the next
@@ -90,7 +91,7 @@ def check_facts(prediction: str, source: str) -> dict[str, int]:
     for a source that `make_demo` did not make.
     """
     name, *fields = source.split("; ")
-    facts = {"kind": name}
+    facts = {"kind": name}  # the sentence of the attribute "kind" says the name
     kind = ""
     for field in fields:
         attribute, _, value = field.partition(": ")

@@ -15,17 +15,17 @@ class UserError(Exception):
     """An error that the user can correct: bad input, a missing file, settings that do not fit together.
 
     The command line prints it as one line, without a traceback, and exits with code 2.
-    The message says where (``file:line`` if there is one), what is wrong, and what to
-    do about it.
+    The message says where (a file, or ``file:line``; None: nowhere in particular), what
+    is wrong, and what to do about it.
     """
 
     def __init__(
-        self, what: str, *, where: str | None = None, todo: str | None = None
+        self, what: str, *, where: str | Path | None = None, todo: str | None = None
     ) -> None:
-        self.where = where
+        self.where = None if where is None else str(where)
         self.what = what
         self.todo = todo
-        head = f"{where}: {what}" if where else what
+        head = f"{where}: {what}" if self.where else what
         super().__init__(f"{head}; {todo}" if todo else head)
 
 
@@ -35,7 +35,7 @@ OnInvalid = Callable[[UserError], None]
 
 @contextmanager
 def skipping_invalid(on_invalid: OnInvalid | None) -> Iterator[None]:
-    """Give the error of a single record to `on_invalid`. Without a handler the error is raised again."""
+    """Give a `UserError` about a single record to `on_invalid`, so that the work goes on; with None it is raised."""
     try:
         yield
     except UserError as error:
@@ -46,7 +46,11 @@ def skipping_invalid(on_invalid: OnInvalid | None) -> Iterator[None]:
 
 @contextmanager
 def naming(path: Path, *, instead: bool = False) -> Iterator[None]:
-    """Name the file in a system error that names none; with `instead`, also in one that names a temporary file or a lock."""
+    """Let a system error name the file `path`, if it names none. With `instead`, also if it names another.
+
+    What is written stands in a temporary file or beside a lock, whose names say nothing
+    to the user.
+    """
     try:
         yield
     except OSError as error:
@@ -58,10 +62,10 @@ def naming(path: Path, *, instead: bool = False) -> Iterator[None]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocator of Python, torch or a GPU has failed."""
     # On the CPU torch raises a plain RuntimeError: nothing but its words tells it.
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(
-        {"MemoryError", "OutOfMemoryError"} & names
-    ) or "DefaultCPUAllocator" in str(error)
+    names = {base.__name__ for base in type(error).__mro__}
+    if names & {"MemoryError", "OutOfMemoryError"}:
+        return True
+    return "DefaultCPUAllocator" in str(error)
 
 
 def is_out_of_space(error: BaseException) -> bool:

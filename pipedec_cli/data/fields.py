@@ -1,7 +1,7 @@
 """Objects as rows: the text of each key's value, the object of such texts, and all of it as one plain text.
 
-In the grid a row is a key's `opening` and the text of its value, or nothing without a
-value. A sequential model writes the same as one text, ``key: value; key: value``,
+The grid is what a pipelined decoder writes: all its rows at the same time. A row is
+here a key's `opening` (``name:``) and the text of its value, or nothing without a value. A sequential model writes the same as one text, ``key: value; key: value``,
 without the keys that have no value. A separator that belongs to a key or a value is
 doubled: ``|`` in the items of a list, ``:`` in the keys of a plain text, and ``;``
 anywhere in it.
@@ -28,7 +28,7 @@ ANY_ITEM: Final = 0
 
 #: An object; its values may be objects, and lists of objects.
 Object = Mapping[str, Any]
-#: Object, each with its path.
+#: Values that are no objects, each with its path.
 Leaves = Iterator[tuple[Keys, Any]]
 #: What a schema wants where a key has no value: the key is left out, it is null, or it
 #: must have a value.
@@ -93,9 +93,12 @@ def item_number(keys: Keys) -> int:
 
 
 def shapes(keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """The paths to all objects and lists above a value, and to the value, each with what stands there."""
+    """The paths to all objects and lists above a value, and to the value, each with what stands there in words.
+
+    Of ``menu[2].price``: ``menu`` is a list of objects, ``menu[2].price`` a value.
+    """
     for depth in range(1, len(keys)):
-        if isinstance(keys[depth - 1], int):
+        if isinstance(keys[depth - 1], int):  # the item of a list
             continue
         if isinstance(keys[depth], int):
             yield keys[:depth], "a list of objects"
@@ -105,7 +108,11 @@ def shapes(keys: Keys) -> Iterator[tuple[Keys, str]]:
 
 
 def leaves(value: Object, above: Keys = ()) -> Leaves:
-    """The values that are no objects, each with its path. Items of a list of objects are counted without empty ones."""
+    """The values that are no objects, each with its path, behind the keys `above` the object.
+
+    Items of a list of objects are counted without empty ones. What lies deeper than
+    `DEEPEST` is given as it is.
+    """
     for key, inner in value.items():
         here = (*above, key)
         if len(here) > DEEPEST:
@@ -118,16 +125,18 @@ def leaves(value: Object, above: Keys = ()) -> Leaves:
             yield here, inner
 
 
-def _leaves_of_items(items: Sequence[Any], place: Keys) -> Leaves:
+def _leaves_of_items(items: Sequence[Any], above: Keys) -> Leaves:
+    """The leaves of a list of objects, to which the keys `above` lead; items without a value get no number."""
     number = 1
     for item in items:
-        values = list(leaves(item or {}, (*place, number)))
+        values = list(leaves(item or {}, (*above, number)))
         if any(kind_of(value) for _, value in values):
             yield from values
             number += 1
 
 
 def _lists_objects(value: Any) -> bool:
+    """Whether a value is a list of objects; some of them may be null, but not all."""
     if not isinstance(value, list):
         return False
     items = [item for item in value if item is not None]
@@ -138,7 +147,11 @@ def _lists_objects(value: Any) -> bool:
 def mapped(
     values: Object, change: Callable[[Keys, Any], Any], above: Keys = ()
 ) -> dict[str, Any]:
-    """An object of the same shape, whose values are `change`, called with each path and value."""
+    """An object of the same shape whose values are what `change` makes of each path and value.
+
+    The keys `above` lead to the object. Each item of a list has its own number, also an
+    empty one, which becomes {}.
+    """
     changed: dict[str, Any] = {}
     for key, value in values.items():
         here = (*above, key)
@@ -165,7 +178,7 @@ def by_path(values: Object) -> dict[Keys, Any]:
 
 
 def scalars_of(kinds: Collection[str | None]) -> tuple[Kind, ...]:
-    """The `SCALARS` among some kinds; () for strings alone, as `Field.scalars` has it."""
+    """The kinds of scalars among some kinds, in the order of `SCALARS`; () for strings alone, as `Field.scalars` has it."""
     scalars = tuple(kind for kind in SCALARS if kind in kinds)
     return () if scalars == ("string",) else scalars
 
@@ -248,7 +261,7 @@ class Field(Struct, frozen=True):
         return tuple(item if key == ANY_ITEM else key for key in self.keys)
 
     def parsed(self, text: str) -> Value | None:
-        """The value of a text; None if it is of another kind, or not in the enum."""
+        """The value that a row's text stands for; None if it is of another kind, or not among the texts of `enum`."""
         items = [text.strip()]
         if self.kind == "list":
             items = [item for item in items_of(text) if item]
@@ -356,10 +369,11 @@ def items_of(text: str) -> list[str]:
 
 
 def rows_of(fields: Sequence[Field], texts: int) -> list[Row]:
-    """The key and the item of each of so many texts; a ValueError if they make no whole items.
+    """The rows of an object, given the number of their `texts`: the key of each, and the item of a list that it is in.
 
-    All keys come first, those of lists with item 1; then item 2 of all lists; and so
-    on.
+    All keys come first, those of lists with item 1; then the keys of lists with item 2;
+    and so on. So the number of texts tells how many items there are; a ValueError if it
+    is that of no object.
     """
     listed = sum(field.listed for field in fields)
     later = texts - len(fields)
@@ -370,7 +384,7 @@ def rows_of(fields: Sequence[Field], texts: int) -> list[Row]:
 
 
 def rows_with(fields: Sequence[Field], items: int) -> list[Row]:
-    """The key and the item of each row of an object whose lists have so many items; see `rows_of`."""
+    """The rows of an object whose lists have so many `items` each, in the order of `rows_of`."""
     listed = [field for field in fields if field.listed]
     rows = [(field, int(field.listed)) for field in fields]
     for item in range(2, items + 1):
@@ -379,17 +393,20 @@ def rows_with(fields: Sequence[Field], items: int) -> list[Row]:
 
 
 def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
-    """The places of the fields of each list of objects."""
-    places: dict[Keys, tuple[int, ...]] = {}
-    for place, field in enumerate(fields):
+    """For each list of objects, the positions among the fields of those that its items have."""
+    positions: dict[Keys, tuple[int, ...]] = {}
+    for position, field in enumerate(fields):
         if field.listed:
             path = field.list_path
-            places[path] = (*places.get(path, ()), place)
-    return list(places.values())
+            positions[path] = (*positions.get(path, ()), position)
+    return list(positions.values())
 
 
 def value_texts(target: Object, fields: Sequence[Field], where: str) -> tuple[str, ...]:
-    """The text of each row's value, see `rows_of`, "" without one; a UserError for a value that does not fit."""
+    """The text of each row's value, "" without one, in the order of `rows_of`.
+
+    A UserError that names the place `where` for a value that does not fit its field.
+    """
     values = _filled(target)
     _check_shapes(values, fields, where)
     for field, item in _rows_in(values, fields):
@@ -400,7 +417,7 @@ def value_texts(target: Object, fields: Sequence[Field], where: str) -> tuple[st
 
 
 def texts_of(target: Object, fields: Sequence[Field]) -> tuple[str, ...]:
-    """The texts of an object that fits; see `value_texts`."""
+    """The text of each row's value, "" without one, in the order of `rows_of`, of an object that is known to fit."""
     values = _filled(target)
     texts = []
     for field, item in _rows_in(values, fields):
@@ -409,6 +426,7 @@ def texts_of(target: Object, fields: Sequence[Field]) -> tuple[str, ...]:
 
 
 def _filled(target: Object) -> dict[Keys, Any]:
+    """The values of an object by their paths, without null, blank texts and empty lists."""
     filled = {}
     for keys, value in leaves(target):
         if kind_of(value):
@@ -417,13 +435,16 @@ def _filled(target: Object) -> dict[Keys, Any]:
 
 
 def _check_shapes(paths: Iterable[Keys], fields: Sequence[Field], where: str) -> None:
-    """Raise a UserError for a value where the fields have an object or a list, or the reverse."""
-    known: dict[Keys, str] = {}
+    """Compare what stands at each path of an object, a value, an object or a list, with what the fields have there.
+
+    A UserError if it is something else. Paths that the fields do not have are let be.
+    """
+    shape_at: dict[Keys, str] = {}
     for field in fields:
-        known.update(shapes(field.keys))
+        shape_at.update(shapes(field.keys))
     for path in paths:
         for above, shape in shapes(any_item(path)):
-            wanted = known.get(above, shape)
+            wanted = shape_at.get(above, shape)
             if shape != wanted:
                 name = path_name(above)
                 what = f"{name!r} is {shape} here and {wanted} in the fields"
@@ -431,10 +452,13 @@ def _check_shapes(paths: Iterable[Keys], fields: Sequence[Field], where: str) ->
 
 
 def _check_value(name: str, value: object, field: Field, where: str) -> None:
-    """Raise a UserError for a value of another kind than its field's, or that is not among its choices."""
+    """Raise a UserError for a value of another kind than its field's, or that is not among its choices.
+
+    `name` is its path in writing, `where` the place of its record, for the message.
+    """
     kind = require_kind(name, value, where)
     kinds = field.kinds
-    if "number" in kinds:
+    if "number" in kinds:  # a whole number is a number, too
         kinds = (*kinds, "integer")
     fitting: tuple[Kind, ...] = (field.kind, *kinds)
     if field.kind == "list":
@@ -457,7 +481,7 @@ def _check_value(name: str, value: object, field: Field, where: str) -> None:
 
 
 def _rows_in(paths: Iterable[Keys], fields: Sequence[Field]) -> list[Row]:
-    """The rows of an object with values at these paths: as many items as the longest of its lists has."""
+    """The rows of an object that has values at these paths: with as many items as the longest of its lists has."""
     listed = {field.keys for field in fields if field.listed}
     items = 1
     for path in paths:
@@ -511,7 +535,7 @@ def plain_text(texts: Sequence[str], fields: Sequence[Field]) -> str:
 
 
 def plain_opening(field: Field, item: int = 1) -> str:
-    """How the value of an item begins in a plain text."""
+    """What stands before the value of an item in a plain text: the key and its colon, their marks doubled."""
     key = doubled(path_name(field.at(item)), _KEY)
     return doubled(f"{key}{_KEY}")
 
@@ -519,31 +543,35 @@ def plain_opening(field: Field, item: int = 1) -> str:
 def read_plain(
     text: str, fields: Sequence[Field], *, cut: bool = False
 ) -> tuple[str | None, ...]:
-    """The texts of all rows of a plain text, "" without one, and None for the last one of a text that was cut.
+    """The texts of all rows of a plain text, "" without one.
 
     Keys that the schema does not have are skipped, and so is the second value of a key.
-    Items are numbered anew.
+    Items of a list are numbered anew, without those that are not there. With `cut` the
+    text was cut short: the text of its last row is None.
     """
     written = _written_values(text, fields, cut=cut)
     numbers = defaultdict(set)
-    for field, item in written:
-        numbers[field.list_path].add(item)
+    for field, number in written:
+        numbers[field.list_path].add(number)
     values = {}
-    most = 1
+    items = 1
     for (field, number), value in written.items():
         item = 0
         if field.listed:
             item = 1 + sorted(numbers[field.list_path]).index(number)
-            most = max(most, item)
+            items = max(items, item)
         values[field, item] = value
-    rows = rows_with(fields, most)
+    rows = rows_with(fields, items)
     return tuple(values.get(row, "") for row in rows)
 
 
 def _written_values(
     text: str, fields: Sequence[Field], *, cut: bool
 ) -> dict[Row, str | None]:
-    """The values of a plain text by their fields and items, as these are numbered there; None for one that was cut."""
+    """The values of a plain text by their rows, with items as they are numbered there.
+
+    With `cut` the last value was cut short, and is None.
+    """
     names = {alike(field.name): field for field in fields}
     values: dict[Row, str | None] = {}
     pairs = list(_split(text, _PAIR))
@@ -553,13 +581,17 @@ def _written_values(
         value = None if is_cut else written
         for name, item in _names_of(key):
             field = names.get(alike(name))
+            # Keys of lists have the number of an item, and others have none.
             if field and field.listed == bool(item):
                 values.setdefault((field, item), value)
     return values
 
 
 def _names_of(key: str) -> Iterator[tuple[str, int]]:
-    """The names that a key of a plain text may stand for, and the item: ``menu[].price`` for ``menu[2].price``."""
+    """The fields' names that a key of a plain text may stand for, each with the number of the item.
+
+    ``menu[2].price`` may be that name itself, with item 0, or ``menu[].price`` in item 2.
+    """
     yield key, 0
     for match in _ITEM_NUMBER.finditer(key):
         before = key[: match.start()]
@@ -573,12 +605,16 @@ def alike(name: str) -> str:
 
 
 def doubled(text: str, mark: str = _PAIR) -> str:
-    """The text with a mark that does not separate; by default that between the pairs of a plain text."""
+    """The text with each `mark` doubled, which then separates nothing; by default that between the pairs of a plain text."""
     return text.replace(mark, mark * 2)
 
 
 def _split(text: str, mark: str, most: int | None = None) -> Iterator[str]:
-    """The text cut at separators, at most `most` of them. The last of an odd run of marks separates; others are doubled."""
+    """The text cut at separators: at the first `most` of them, or at all.
+
+    Of marks in a row, two stand for one in the text: an even number separates nothing,
+    and of an odd number the last one separates.
+    """
     once = re.escape(mark)
     odd_run = rf"(?<!{once})(?:{once}{once})*{once}(?!{once})"
     runs = re.finditer(odd_run, text)

@@ -22,18 +22,21 @@ def require_readable(folder: Path) -> None:
     if not os.access(folder, os.R_OK | os.X_OK):
         todo = "change its permission (`chmod u+rx`), or ask its owner"
         raise UserError(
-            "there is no permission to read this folder", where=str(folder), todo=todo
+            "there is no permission to read this folder", where=folder, todo=todo
         )
 
 
 def require_whole(folder: Path) -> None:
-    """Raise a `UserError` for a folder that no model can be loaded from: an adapter's, or one with files that do not serve."""
-    if any(
-        folder.glob(ADAPTER_FILES)
-    ):  # transformers would load the model that the adapter names
+    """Raise a `UserError` for a folder that no model can be loaded from.
+
+    It holds an adapter alone (weights to be added to those of another model), or files
+    that cannot be read.
+    """
+    # Of an adapter, transformers would load the model that it names.
+    if any(folder.glob(ADAPTER_FILES)):
         what = f"holds an adapter{_base_of(folder)}, not a whole model"
         todo = "merge it with peft (`merge_and_unload`) and give the folder of the whole, or of the finished training"
-        raise UserError(what, where=str(folder), todo=todo)
+        raise UserError(what, where=folder, todo=todo)
     for file in _needed(folder):
         require_file(file)
 
@@ -46,11 +49,11 @@ def require_file(file: Path) -> None:
     except PermissionError:
         todo = "change its permission (`chmod u+r`), or ask its owner"
         raise UserError(
-            "there is no permission to read this file", where=str(file), todo=todo
+            "there is no permission to read this file", where=file, todo=todo
         ) from None
     if begin == _POINTER:
         what = "is a pointer of Git LFS, and not the file itself"
-        raise UserError(what, where=str(file), todo="run `git lfs pull` where it lies")
+        raise UserError(what, where=file, todo="run `git lfs pull` where it lies")
 
 
 def _needed(folder: Path) -> Iterator[Path]:
@@ -68,8 +71,7 @@ def _needed(folder: Path) -> Iterator[Path]:
 def _base_of(folder: Path) -> str:
     """The model that an adapter is for, in words; "" if its file does not tell."""
     with suppress(OSError, ValueError, AttributeError):
-        base = json.loads((folder / _ADAPTER).read_bytes()).get(
-            "base_model_name_or_path"
-        )
+        settings = json.loads((folder / _ADAPTER).read_bytes())
+        base = settings.get("base_model_name_or_path")
         return f" of {base}" if base else ""
     return ""

@@ -143,8 +143,11 @@ _WORD: Final = regex.compile(
 )
 
 
-class _Found(NamedTuple):
-    """A number of a text and its readings: a value for each decimal sign that may be meant ("" if any)."""
+class _Written(NamedTuple):
+    """A number of a text, from `start` to `end`: its value for each decimal sign that may be meant.
+
+    The key is "." or ",", or "" if the value does not depend on it.
+    """
 
     start: int
     end: int
@@ -159,13 +162,15 @@ def numbers_in(text: str) -> list[Quantity]:
     point.
     """
     masked = _masked(text)
-    found = [_signed(masked, number) for number in (*_digits(masked), *_words(masked))]
-    sure = [number.readings for number in found if len(number.readings) == 1]
+    written = [
+        _signed(masked, number) for number in (*_digits(masked), *_words(masked))
+    ]
+    sure = [number.readings for number in written if len(number.readings) == 1]
     signs: set[str] = set().union(*sure) - {""}
-    known: set[Number] = set().union(*(readings.values() for readings in sure))
+    elsewhere: set[Number] = set().union(*(readings.values() for readings in sure))
     numbers = []
-    for number in found:
-        values = _decided(number.readings, signs, known)
+    for number in written:
+        values = _decided(number.readings, signs, elsewhere)
         numbers.append(quantity(text, number.start, number.end, *values))
     return sorted(numbers)
 
@@ -208,7 +213,7 @@ def _masked(text: str) -> str:
     return str(_OTHER.sub(lambda match: "_" * len(match[0]), "".join(letters)))
 
 
-def _digits(masked: str) -> Iterator[_Found]:
+def _digits(masked: str) -> Iterator[_Written]:
     """The numbers that are written in digits."""
     for match in _NUMBER.finditer(masked):
         start, end = match.span("number")
@@ -216,25 +221,25 @@ def _digits(masked: str) -> Iterator[_Found]:
         if match["number"][0] in "-−":
             readings = {sign: -value for sign, value in readings.items()}
         if readings:
-            yield _Found(start, end, readings)
+            yield _Written(start, end, readings)
 
 
-def _words(masked: str) -> Iterator[_Found]:
+def _words(masked: str) -> Iterator[_Written]:
     """The numbers that are written as words."""
     for match in _WORD.finditer(masked):
         word = match[0].casefold()
         beside = _SHARED.get(word)
         if word in _WORDS and (not beside or beside.search(masked)):
-            yield _Found(match.start(), match.end(), {"": _WORDS[word]})
+            yield _Written(match.start(), match.end(), {"": _WORDS[word]})
 
 
-def _signed(masked: str, number: _Found) -> _Found:
+def _signed(masked: str, number: _Written) -> _Written:
     """The number with the word "minus" before it, if it is there."""
     before = _MINUS.search(masked[max(0, number.start - 8) : number.start])
     if not before:
         return number
     readings = {sign: -value for sign, value in number.readings.items()}
-    return _Found(number.start - len(before[0]), number.end, readings)
+    return _Written(number.start - len(before[0]), number.end, readings)
 
 
 def _power(match: Any) -> int:
@@ -249,7 +254,7 @@ def _power(match: Any) -> int:
 
 
 def _readings(digits: str, power: int) -> dict[str, Number]:
-    """The values of a number for the decimal signs that may be meant, point first; {} if it is no number."""
+    """The values of `digits`, times ten to the `power`, by the decimal signs that may be meant; {} if it is no number."""
     point = _value(digits, ".", power)
     comma = _value(digits, ",", power)
     if point == comma and point is not None:
@@ -263,7 +268,7 @@ def _readings(digits: str, power: int) -> dict[str, Number]:
 
 
 def _value(digits: str, sign: str, power: int) -> Number | None:
-    """The value, times a power of ten, if `sign` is the decimal sign; None if the number is not written so."""
+    """The value of `digits`, times ten to the `power`, if `sign` is the decimal sign; None if no number is written so."""
     before, point, decimals = digits.partition(sign)
     if before and not before.isdecimal() and not _GROUPS.fullmatch(before):
         return None
@@ -279,17 +284,19 @@ def _value(digits: str, sign: str, power: int) -> Number | None:
 
 
 def _decided(
-    readings: dict[str, Number], signs: set[str], known: set[Number]
+    readings: dict[str, Number], signs: set[str], elsewhere: set[Number]
 ) -> tuple[Number, ...]:
-    """The values of a number, given the decimal signs and the values of the numbers that have one reading.
+    """The values that a number may mean, by its `readings` and by the numbers of the text that have but one.
 
-    A value in groups that stands elsewhere in the text is meant here too: "1.250,00
+    `signs` are the decimal signs of those, `elsewhere` are their values. A value in groups that stands elsewhere in the text is meant here too: "1.250,00
     EUR, in words 1,250".
     """
     values = tuple(readings.values())
     if len(values) == 1:
         return values
-    repeated = [value for value in values if isinstance(value, int) and value in known]
+    repeated = [
+        value for value in values if isinstance(value, int) and value in elsewhere
+    ]
     if repeated:
         return tuple(repeated)
     if len(signs) == 1:

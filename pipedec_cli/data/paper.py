@@ -96,17 +96,13 @@ TARGET_LENGTHS: Final[Mapping[str, TargetLengths]] = _CONTENT.target_lengths
 
 
 def paper_figures(dataset: str, backbone: Backbone = "T5-Base") -> PaperFigures | None:
-    """The paper's figures for a data set with one backbone; None for another data set."""
-    row = next(
-        (
-            row
-            for row in _CONTENT.results
-            if (row.dataset, row.backbone) == (dataset, backbone)
-        ),
-        None,
-    )
-    curve = _CONTENT.speedup_by_subsequences.get(dataset)
-    return PaperFigures(row, _CONTENT.by_delay.get(dataset, ()), curve) if row else None
+    """The paper's figures for a data set with one backbone, the model that was trained; None for another data set."""
+    for row in _CONTENT.results:
+        if (row.dataset, row.backbone) == (dataset, backbone):
+            delays = _CONTENT.by_delay.get(dataset, ())
+            curve = _CONTENT.speedup_by_subsequences.get(dataset)
+            return PaperFigures(row, delays, curve)
+    return None
 
 
 #: The file of each recipe: ``paper`` for any data, the paper's data sets, ``fields``
@@ -120,11 +116,8 @@ RECIPES: Final[Mapping[str, Path]] = {
 def recipe(name: str, command: str) -> dict[str, Any]:
     """The settings that a recipe gives a command, with ``_`` for ``-``. Raises a UserError if there is no such recipe."""
     if name not in RECIPES:
-        raise UserError(
-            f"no recipe is called {name!r}",
-            todo=f"the recipes are {', '.join(RECIPES)}",
-        )
-    settings: dict[str, Any] = tomllib.loads(
-        RECIPES[name].read_text(encoding="utf-8")
-    ).get(command, {})
+        todo = f"the recipes are {', '.join(RECIPES)}"
+        raise UserError(f"no recipe is called {name!r}", todo=todo)
+    tables = tomllib.loads(RECIPES[name].read_text(encoding="utf-8"))
+    settings: dict[str, Any] = tables.get(command, {})
     return settings

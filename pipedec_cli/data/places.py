@@ -17,12 +17,13 @@ _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d.*)?|\d\d:\d\d.*")
 
 #: A place [start, end) in characters.
 Place = tuple[int, int]
+#: Finds the numbers, dates or times of a text, with what each may mean.
 Finder = Callable[[str], list[Quantity]]
 
 
 @lru_cache(maxsize=16)
 def found_in(source: str, find: Finder) -> tuple[Quantity, ...]:
-    """What stands in a source. The keys of a schema share it."""
+    """What `find` finds in a source, found once for all keys of a schema."""
     return tuple(find(source))
 
 
@@ -61,7 +62,7 @@ def places_of(value: Any, source: str) -> list[Place]:
 
 
 def _places_meant(value: Any, source: str, find: Finder) -> list[Place]:
-    """The places of what may mean a value."""
+    """The places of what `find` finds in a source and what may mean the value."""
     places = []
     for quantity in found_in(source, find):
         if value in quantity.values:

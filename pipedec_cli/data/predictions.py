@@ -42,12 +42,17 @@ def line(
 ) -> dict[str, Any]:
     """One line of predictions: what was generated, and every field of its record as it was.
 
-    The source and the target are added under these names, if the input has other names
-    for them: other commands look for these names. With `trace` the line also holds the
-    grid and the token ids of the source, with `confidence` how sure each value is and
-    how far the schema forced it, with `spans` where it stands in the source. Of several
-    examples at a time the seconds are not of this one alone: the line has their number,
-    the `batch_size`.
+    Source and target are there as ``source`` and ``target`` as well, whatever the input
+    calls them: other commands look for these names.
+
+    Args:
+        generated: the prediction with its record.
+        names: what the input calls source and target.
+        trace: the line also holds the grid and the token ids of the source.
+        confidence: it says how sure each value is, and how far the schema forced it.
+        spans: it says where each value stands in the source.
+        batch_size: how many examples were decoded together. Above 1 the seconds are not
+            of this one alone, and the line says the number.
     """
     record = generated.record
     assert record is not None, "only what was generated from a record becomes a line"
@@ -57,14 +62,14 @@ def line(
         **_object_values(generated, record.source, confidence, spans),
         **_amounts(generated, batch_size),
     }
-    made: dict[str, Any] = {}
+    values = {}
     for name, value in written.items():
-        if value is not None or name == "truncated":
-            made[name] = value
-    made |= _record_fields(record, names)
+        if value is not None or name == "truncated":  # null says that nothing was cut
+            values[name] = value
+    values |= _record_fields(record, names)
     if trace:
-        made |= _trace_values(generated)
-    return made
+        values |= _trace_values(generated)
+    return values
 
 
 def _given_id(record: Record) -> Any:
@@ -86,7 +91,7 @@ def _text_values(generated: Generated) -> dict[str, Any]:
 def _object_values(
     generated: Generated, source: str, confidence: bool, spans: bool
 ) -> dict[str, Any]:
-    """What a line says of the values of an object; None for what it does not say."""
+    """What a line says of the values of an object; None for what it does not say. See `line`."""
     values = generated.fields
     places = None
     if spans and values is not None:
@@ -128,13 +133,13 @@ def _trace_values(generated: Generated) -> dict[str, Any]:
     rows = [
         {"start": start, "tokens": list(tokens)} for start, tokens in generated.grid
     ]
-    made: dict[str, Any] = {"grid": rows}
+    values: dict[str, Any] = {"grid": rows}
     if generated.calls:
-        made["grid_calls"] = list(generated.calls)
+        values["grid_calls"] = list(generated.calls)
     if generated.taken_back:
-        made["grid_taken_back"] = list(generated.taken_back)
-    made["source_token_ids"] = list(generated.source_ids)
-    return made
+        values["grid_taken_back"] = list(generated.taken_back)
+    values["source_token_ids"] = list(generated.source_ids)
+    return values
 
 
 def spans_of(values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -161,22 +166,20 @@ def limit_options(limits: Iterable[str]) -> str:
 def read_predictions(path: Path) -> list[Generated]:
     """Read the predictions of a JSON-lines file of `generate` or of another system; see `generated_of`."""
     if not path.is_file():
-        raise UserError("no such file", where=str(path), todo="check its name")
-    predictions: list[Generated] = []
+        raise UserError("no such file", where=path, todo="check its name")
+    predictions = []
     places: dict[str, str] = {}  # where each id stands
     for number, where, value in _rows(path):
         prediction = generated_of(value, where, number)
         if prediction.id in places:
-            raise UserError(
-                f"id {prediction.id!r} was already used at {places[prediction.id]}",
-                where=where,
-            )
+            before = places[prediction.id]
+            what = f"id {prediction.id!r} was already used at {before}"
+            raise UserError(what, where=where)
         places[prediction.id] = where
         predictions.append(prediction)
     if not predictions:
-        raise UserError(
-            "is empty", where=str(path), todo="it must hold at least one prediction"
-        )
+        todo = "it must hold at least one prediction"
+        raise UserError("is empty", where=path, todo=todo)
     return predictions
 
 
@@ -186,14 +189,15 @@ def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
         for row in read_rows(path):
             yield row.number, row.where, row.value
     except UserError as error:
-        cut_line = (
-            PredictionsFile(path).count() + 1
-        )  # the last line, if no line feed ends it
+        # The number of the last line, if no line feed ends it.
+        cut_line = PredictionsFile(path).count() + 1
         if path.suffix == ".gz" or error.where != f"{path}:{cut_line}":
             raise
-        what = "the last line is cut short, as a stopped run leaves it"
-        todo = "finish the run with `pipedec generate --resume`"
-        raise UserError(what, where=error.where, todo=todo) from None
+        raise UserError(
+            "the last line is cut short, as a stopped run leaves it",
+            where=error.where,
+            todo="finish the run with `pipedec generate --resume`",
+        ) from None
 
 
 class PredictionsFile(Artifact):
@@ -203,9 +207,8 @@ class PredictionsFile(Artifact):
     """
 
     def __init__(self, path: Path) -> None:
-        name = path.name.removesuffix(
-            ".jsonl"
-        )  # no other ending: each file of a run needs its own name
+        # No other ending: each file of a run needs its own name.
+        name = path.name.removesuffix(".jsonl")
         super().__init__(
             path, path.with_name(f"{name}.manifest.json"), "pipedec generate"
         )
@@ -240,15 +243,15 @@ class PredictionsFile(Artifact):
         return read_whole_lines(self.path)
 
     def invalid(self) -> Iterator[dict[str, Any]]:
-        """What is wrong with the invalid records."""
-        return (
-            read_whole_lines(self.invalid_path)
-            if self.invalid_path.exists()
-            else iter(())
-        )
+        """What is wrong with each of the invalid records; nothing if there are none."""
+        if self.invalid_path.exists():
+            yield from read_whole_lines(self.invalid_path)
 
     def done(self, manifest: Mapping[str, Any], records: Iterable[Record]) -> int:
-        """How many lines a run with this manifest and these records has; a `UserError` if another run wrote them."""
+        """How many lines are there of a run that has this manifest and reads these `records`.
+
+        A `UserError` if another run wrote them, or if they were altered.
+        """
         if not self.manifest_path.exists():
             what = f"there is no {self.manifest_path.name} beside it to say what it was made with"
             raise self._other_run(what)
@@ -259,27 +262,24 @@ class PredictionsFile(Artifact):
         digest = hashlib.sha256()
         for count, written in enumerate(self.lines(), start=1):
             record = next(following, None)
-            found = written.get("id")
             if record is None:
                 raise self._other_run(
                     f"it has more than the {count - 1:,} lines that there are to be"
                 )
-            if str(found) != record.id:
+            identifier = written.get("id")
+            if str(identifier) != record.id:
                 raise self._other_run(
-                    f"line {count:,} is of id {found!r} where {record.id!r} belongs"
+                    f"line {count:,} is of id {identifier!r} where {record.id!r} belongs"
                 )
             given = {
                 name: value for name, value in record.fields.items() if name != "id"
             }
-            if to_json(given) != to_json(
-                {name: written.get(name) for name in given}
-            ):  # NaN is no other NaN
+            # As texts: NaN is no other NaN.
+            if to_json(given) != to_json({name: written.get(name) for name in given}):
                 raise self._other_run(f"the input in line {count:,} was altered")
             digest.update(to_json(written).encode())
-            if (
-                count == stopped.get("lines")
-                and digest.hexdigest() != stopped["sha256"]
-            ):
+            is_stop = count == stopped.get("lines")
+            if is_stop and digest.hexdigest() != stopped["sha256"]:
                 raise self._other_run(
                     f"a line was altered since the run stopped behind line {count:,}"
                 )
@@ -296,14 +296,13 @@ class PredictionsFile(Artifact):
     def finish_lines(self) -> None:
         """Note in the manifest that all lines are written: how many and, of a shard, their hash."""
         result: dict[str, Any] = {"examples": self.count()}
-        if (
-            self.shard
-        ):  # a hash differs between two runs, as the seconds in the lines do
+        # A hash differs between two runs, as the seconds in the lines do.
+        if self.shard:
             result["sha256"] = file_sha256(self.path)
         self.finish(result)
 
     def write_invalid(self, invalid: Iterable[Mapping[str, Any]]) -> int:
-        """Write what is wrong with the invalid records, a line each; returns how many there are. None: no file."""
+        """Write what is wrong with the invalid records, a line each; returns how many there are. Of none there is no file."""
         count = write_json_lines(self.invalid_path, invalid)
         if not count:
             self.invalid_path.unlink()
@@ -318,15 +317,15 @@ class PredictionsFile(Artifact):
         return "leave out --resume to start anew, or name another file with --out"
 
     def _other_run(self, what: str) -> UserError:
-        return UserError(
-            f"cannot go on: {what}", where=str(self.path), todo=self._start_anew
-        )
+        what = f"cannot go on: {what}"
+        return UserError(what, where=self.path, todo=self._start_anew)
 
 
 def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
-    """Begin a job of so many shards in a folder, or go on with it; a `UserError` if another job was begun there.
+    """Begin a job of so many `shards` in a folder, or go on with it; a `UserError` if another job was begun there.
 
-    The `manifest` is that of one shard, or of one run over all records.
+    The `manifest` is that of one shard, or of one run over all records; the job's own
+    is made of it.
     """
     shared = {name: value for name, value in manifest.items() if name != "shard"}
     total = (manifest.get("shard") or {}).get("records", manifest["examples"])
@@ -355,12 +354,12 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
 def _job_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the job in a folder. It has the number of shards and that of examples."""
     if not folder.is_dir():
-        raise UserError("no such folder", where=str(folder))
+        raise UserError("no such folder", where=folder)
     job = Artifact.job(folder)
     if not job.begun:
         raise UserError(
             f"holds no {job.manifest_path.name} of a job",
-            where=str(folder),
+            where=folder,
             todo="give the --out of `pipedec generate --part`",
         )
     manifest = job.manifest
@@ -368,7 +367,7 @@ def _job_manifest(folder: Path) -> dict[str, Any]:
         if manifest.get(field) is None:
             raise UserError(
                 f"field {field!r} is missing",
-                where=str(job.manifest_path),
+                where=job.manifest_path,
                 todo="take it away and run a part again",
             )
     return manifest
@@ -385,11 +384,8 @@ def _require_all(parts: Sequence[PredictionsFile], folder: Path) -> None:
     what = f"shards {some} are missing"
     if len(missing) == 1:
         what = f"shard {some} is missing"
-    raise UserError(
-        what,
-        where=str(folder),
-        todo=f"run the job's command with --part {missing[0]}",
-    )
+    todo = f"run the job's command with --part {missing[0]}"
+    raise UserError(what, where=folder, todo=todo)
 
 
 def _check_whole(part: PredictionsFile, manifest: Mapping[str, Any]) -> None:
@@ -397,9 +393,8 @@ def _check_whole(part: PredictionsFile, manifest: Mapping[str, Any]) -> None:
     where = str(part.path)
     again = f"run the job's command with --part {part.shard} again"
     if not part.path.is_file():
-        raise UserError(
-            "is no file", where=where, todo="take it away and run its part again"
-        )
+        todo = "take it away and run its part again"
+        raise UserError("is no file", where=where, todo=todo)
     own = part.manifest
     if not own:
         what = f"there is no {part.manifest_path.name} beside it"
@@ -414,11 +409,8 @@ def _check_whole(part: PredictionsFile, manifest: Mapping[str, Any]) -> None:
         what = f"has {part.count():,} of {total:,} lines and no end"
         raise UserError(what, where=where, todo=again)
     if result.get("sha256") != file_sha256(part.path):
-        raise UserError(
-            "was changed after it was written",
-            where=where,
-            todo=f"take it away and {again}",
-        )
+        what = "was changed after it was written"
+        raise UserError(what, where=where, todo=f"take it away and {again}")
 
 
 def _shard_manifest(

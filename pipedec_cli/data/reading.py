@@ -43,17 +43,23 @@ def checked(
 ) -> Shape:
     """Convert decoded JSON to a type, a Struct for example; fields that the Struct does not have are ignored.
 
-    `field` names the value if it is a field itself. `renamed` maps our names of fields
-    to the names in the file. `example` shows what to write where the value is no
-    object. Raises a UserError if the value does not fit.
+    Args:
+        value: the JSON value.
+        shape: the type.
+        where: the value's place, such as file:line, for the error.
+        field: its name, if the value is a field of an object.
+        renamed: the names in the file of the fields that we call otherwise, by ours.
+        example: what to write instead, said where the value is no such object.
+
+    Raises:
+        UserError: the value does not fit.
     """
     if renamed and isinstance(value, dict):
         value = value | {ours: value.get(theirs) for ours, theirs in renamed.items()}
     try:
         return msgspec.convert(value, shape)
-    except (
-        UnicodeEncodeError
-    ):  # half a surrogate pair, in a string where another type belongs
+    except UnicodeEncodeError:
+        # Half a surrogate pair, in a string where another type belongs.
         return checked(
             mended(value), shape, where, field=field, renamed=renamed, example=example
         )
@@ -66,10 +72,9 @@ def checked(
 
 
 def _misfit(problem: str, where: str, field: str, example: str | None) -> UserError:
-    """The error of a field that is missing, or whose value has the type but does not fit.
+    """The error of a field that is missing, or whose value has the type but does not fit; see `checked`.
 
-    The problem is msgspec's sentence, which ends in the path: ``… - at `$.a.b` ``. What
-    is missing is mended as the `example` says.
+    The `problem` is msgspec's sentence, which ends in the path: ``… - at `$.a.b` ``.
     """
     what, _, path = problem.partition(" - at `$")
     name = (field + path.removesuffix("`")).removeprefix(".")
@@ -89,20 +94,23 @@ def _other_type(
     renamed: Mapping[str, str],
     example: str | None,
 ) -> UserError:
-    """The error of a value of another type than the expected ones, from what `_ERROR` finds in the message."""
+    """The error of a value of another type than the expected ones; see `checked`.
+
+    `types` is what `_ERROR` matches in msgspec's sentence.
+    """
     expected, found, path, item = types.groups()
     what = f"expected {_kind_names(expected)}, found {_kind_name(found)}"
     name = field or path
     if not name:
         return UserError(what, where=where, todo=example)
-    place = ""
+    in_item = ""
     if item:
-        place = f", item {int(item) + 1}"
-    named = renamed.get(name, name)
+        in_item = f", item {int(item) + 1}"
+    given_name = renamed.get(name, name)
     todo = None
-    if example and f'"{named}"' in example:
+    if example and f'"{given_name}"' in example:
         todo = example
-    return UserError(f"field {named!r}{place}: {what}", where=where, todo=todo)
+    return UserError(f"field {given_name!r}{in_item}: {what}", where=where, todo=todo)
 
 
 def _kind_names(expected: str) -> str:
@@ -140,7 +148,7 @@ def mended_text(text: str) -> str:
 
 
 def mended(value: object) -> Any:
-    """A decoded JSON value with all its texts mended, see `mended_text`."""
+    """A decoded JSON value with U+FFFD for each half of a surrogate pair in its texts."""
     return json.loads(mended_text(json.dumps(value, ensure_ascii=False, default=str)))
 
 
@@ -185,19 +193,23 @@ def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") ->
 
 
 def as_json(content: bytes, file: str, line: int | None = None) -> Any:
-    """The value of a line of a file, or of the whole file. No object in it may have a name twice."""
+    """The JSON value of the bytes of a file or, with its number from 1, of a line of it.
+
+    A UserError names the file and the line: what is no JSON, nested more than `DEEPEST`
+    deep, or an object that has a name twice.
+    """
     where = f"{file}:{line}" if line else file
     text = as_text(content.rstrip(b"\r\n") if line else content, where)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
+        """The object of these names and values; json calls this for each object, the inner ones first."""
+        values = dict(pairs)
+        if len(values) < len(pairs):
             times = Counter(name for name, _ in pairs)
             twice = next(name for name in times if times[name] > 1)
-            raise UserError(
-                f"{twice!r} is there twice", where=where, todo="leave one of them"
-            )
-        return made
+            what = f"{twice!r} is there twice"
+            raise UserError(what, where=where, todo="leave one of them")
+        return values
 
     try:
         value = json.loads(text, object_pairs_hook=unique)
@@ -228,16 +240,12 @@ def _instead_of(line: str) -> str:
 
 
 def _is_deeper(value: object, most: int) -> bool:
-    inner = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else None
-    )
-    return inner is not None and (
-        most == 0 or any(_is_deeper(one, most - 1) for one in inner)
-    )
+    """Whether lists and objects are nested more than `most` deep."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return False
+    return most == 0 or any(_is_deeper(inner, most - 1) for inner in value)
 
 
 def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
@@ -248,8 +256,7 @@ def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
         checked(value, shape, where)
     except UserError as error:
         what = f"not what `{made_by}` writes: {error.what}"
-        todo = f"run `{made_by}` again"
-        raise UserError(what, where=where, todo=todo) from None
+        raise UserError(what, where=where, todo=f"run `{made_by}` again") from None
     return dict(value)
 
 
@@ -259,17 +266,15 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(as_text(contents(path), str(path)))
     except RecursionError:
         raise UserError(
-            "not a TOML file that can be read: nested too deep", where=str(path)
+            "not a TOML file that can be read: nested too deep", where=path
         ) from None
     except ValueError as error:
         todo = "write lines KEY = VALUE, each key once, with quotes around text"
-        raise UserError(
-            f"not a TOML file: {error}", where=str(path), todo=todo
-        ) from None
+        raise UserError(f"not a TOML file: {error}", where=path, todo=todo) from None
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a file of text."""
+    """The bytes of a file; a UserError if it cannot be read, or begins like one that holds no text."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -280,12 +285,10 @@ def contents(path: Path) -> bytes:
 
 def unreadable(path: Path, error: OSError) -> UserError:
     """The error of a file that cannot be opened."""
-    what = (
-        "no such file"
-        if isinstance(error, FileNotFoundError)
-        else f"cannot read: {error.strerror}"
-    )
-    return UserError(what, where=str(path), todo="name a file that can be read")
+    what = f"cannot read: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        what = "no such file"
+    return UserError(what, where=path, todo="name a file that can be read")
 
 
 def real(path: Path | str) -> Path:
@@ -298,11 +301,11 @@ def keep_apart(
     written: Iterable[Path],
     todo: str = "give another --out",
 ) -> None:
-    """Raise a UserError if a file that is read would be overwritten, whatever names both go by."""
+    """Raise a UserError, with what `todo`, if a file that is `read` would be `written` over, whatever names both go by."""
     paths = [real(path) for path in written]
     for given in read:
         if str(given) != "-" and real(given) in paths:
-            raise UserError("would be written over", where=str(given), todo=todo)
+            raise UserError("would be written over", where=given, todo=todo)
 
 
 #: Endings of files that hold something else than the JSON that we write.
@@ -310,28 +313,26 @@ _NO_JSON: Final = (".gz", ".csv", ".tsv", ".parquet", ".xlsx", ".xls")
 
 
 def require_place(path: Path | None, *, folder: bool = False) -> None:
-    """Raise a UserError if no file can be written there, or no `folder` made, because of what stands there or above.
+    """Raise a UserError if no file can be written at `path`, or with `folder` no folder be made there.
 
-    A file that we write holds JSON: no name is taken that promises a table or
-    compressed text.
+    A file stands in the place of a folder, or the reverse. A file that we write holds
+    JSON: no name is taken that promises a table or compressed text. None, a path that
+    was not given, is fine.
     """
     if path is None:
         return
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if there != path and not there.is_dir():
-        raise UserError(
-            f"{there} is a file", where=str(path), todo="name another place"
-        )
-    if there == path and there.is_dir() != folder:
-        what, todo = (
-            ("is a file", "name a folder")
-            if folder
-            else ("is a folder", "name a file in it")
-        )
-        raise UserError(what, where=str(path), todo=todo)
+    is_folder = there.is_dir()
+    if there != path:
+        if not is_folder:
+            raise UserError(f"{there} is a file", where=path, todo="name another place")
+    elif folder and not is_folder:
+        raise UserError("is a file", where=path, todo="name a folder")
+    elif is_folder and not folder:
+        raise UserError("is a folder", where=path, todo="name a file in it")
     if not folder and path.suffix.lower() in _NO_JSON:
         what = f"JSON is written, and {path.suffix} is no name for it"
-        raise UserError(what, where=str(path), todo="end the name in .jsonl or .json")
+        raise UserError(what, where=path, todo="end the name in .jsonl or .json")
 
 
 def require_writable(path: Path) -> None:
@@ -344,7 +345,8 @@ def require_writable(path: Path) -> None:
     above = next(place for place in (real(path), *real(path).parents) if place.is_dir())
     if os.access(above, os.W_OK | os.X_OK):
         return
-    what = f"there is no permission to write in {above}"
     raise UserError(
-        what, where=str(path), todo="give another --out, or change it (`chmod u+w`)"
+        f"there is no permission to write in {above}",
+        where=path,
+        todo="give another --out, or change it (`chmod u+w`)",
     )

@@ -49,36 +49,28 @@ class Record(Struct, frozen=True):
 
     id: str  # unique within the file; the line number in decimal where the input has none
     source: str  # never empty in an input; "" beside a prediction that lacks it
-    target: (
-        str | None
-    )  # the right answer as one string: a list joined with spaces, an object as JSON
+    #: The right answer as one string: a list joined with spaces, an object as JSON.
+    target: str | None
     #: None before segmentation, () for an empty target. At level ``field`` the text of
     #: each key's value, "" for none.
     target_segments: tuple[str, ...] | None
-    references: tuple[
-        str, ...
-    ]  # all right answers; if the target is one of them, it is the first
+    #: All right answers; if the target is one of them, it is the first.
+    references: tuple[str, ...]
     where: str  # file:line, for messages
     fields: Mapping[str, Any] = {}  # the object as it was read, in its own order
-    target_fields: Mapping[str, Any] | None = (
-        None  # the target itself if it is an object
-    )
+    target_fields: Mapping[str, Any] | None = None  # the target, if it is an object
 
 
 class Segmentation(Struct, frozen=True):
     """How the targets of a data set were split. It is saved beside the data and in a checkpoint's config.json."""
 
     level: Level
-    separators: tuple[
-        str, ...
-    ]  # they end a phrase at level phrase; () at the other levels
+    separators: tuple[str, ...]  # they end a phrase; () at the other levels
     joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
     #: The most subsequences of a text, with the empty subsequence that closes every
     #: target.
     sub_max: Annotated[int, Meta(ge=2, le=MOST)] = 20
-    fields: tuple[
-        Field, ...
-    ] = ()  # the schema at level field: one row a key, in this order
+    fields: tuple[Field, ...] = ()  # at level field: one row a key, in this order
 
 
 class Generated(Struct, frozen=True, kw_only=True):
@@ -87,13 +79,10 @@ class Generated(Struct, frozen=True, kw_only=True):
     text: str  # the segments put together with the joiner
     segments: tuple[str, ...]  # the subsequences as text, without the empty ones
     steps: int = 0  # the decoder calls that this example took part in
-    draft_steps: int | None = (
-        None  # in exact mode, those of the calls that made a draft
-    )
+    draft_steps: int | None = None  # in exact mode, the calls that made a draft
     tokens: int = 0  # the tokens generated, without <eos> and <bos>
-    truncated: str | None = (
-        None  # the limit that cut the text short: time_max, sub_max or max_tokens
-    )
+    #: The limit that cut the text short: time_max, sub_max or max_tokens.
+    truncated: str | None = None
     seconds: float = 0.0  # wall time from admission to exit, in which the rest of the batch ran as well
     #: Start time and token ids of every subsequence: without <bos>, with <eos>, with
     #: empty explorations.
@@ -107,16 +96,11 @@ class Generated(Struct, frozen=True, kw_only=True):
     source_ids: tuple[int, ...] = ()  # the encoder's input
     index: int = 0  # the source's place in the input, from 0
     empty: int = 0  # the empty explorations in the grid
-    row_budget_exhausted: bool = (
-        False  # whether empty explorations took a row that a subsequence needed
-    )
-    stopped_on_repeat: bool = (
-        False  # whether the text was ended where it began to repeat itself
-    )
+    #: Whether empty explorations took a row that a subsequence needed.
+    row_budget_exhausted: bool = False
+    stopped_on_repeat: bool = False  # ended where it began to repeat itself
     source_cut: bool = False  # whether the source had more tokens than the model takes
-    record: Record | None = (
-        None  # the record of the source; None from the decoder, which gets texts
-    )
+    record: Record | None = None  # None from the decoder, which gets texts alone
     #: Of each value of `fields`, 0 to 1: the product of its tokens' probabilities.
     confidence: Mapping[str, Any] | None = None
     #: The largest share of probability, 0 to 1, that the schema took away in a step:
@@ -124,9 +108,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     forced: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
-    violations: tuple[
-        str, ...
-    ] = ()  # what of the schema or class does not hold of the object
+    violations: tuple[str, ...] = ()  # what of the schema does not hold of the object
     #: By their paths the values that must be there and that the text lacks: how
     #: probable "no value" is.
     missing: Mapping[str, float] = {}
@@ -194,16 +176,13 @@ class Manifest(Struct):
     costs: (
         Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None
     ) = None
-    stopped: _Stopped | None = (
-        None  # of a generation: the lines that were there, and their hash
-    )
+    stopped: _Stopped | None = None  # a generation's lines that were there
     shard: dict[str, Count] | None = None
     shards: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # of a job
     result: _Result | None = None  # of a training or a shard that is complete
     task: str | None = None
-    from_scratch: bool | None = (
-        None  # of a training: whether it, or one before it, began with fresh weights
-    )
+    #: Of a training: whether it, or one before it, began with fresh weights.
+    from_scratch: bool | None = None
 
 
 _Amount = Annotated[float, Meta(ge=0, le=2**53)]
@@ -270,9 +249,10 @@ class FieldNames(Struct, frozen=True):
 
     def check(self, record: Record) -> None:
         """Refuse a record with a field that a later command would overwrite."""
-        for name in filter(record.fields.__contains__, OUTPUT_FIELDS):
-            what = f"field {name!r} is one that `pipedec generate` writes"
-            raise UserError(what, where=record.where, todo="rename it")
+        for name in OUTPUT_FIELDS:
+            if name in record.fields:
+                what = f"field {name!r} is one that `pipedec generate` writes"
+                raise UserError(what, where=record.where, todo="rename it")
         for ours, theirs in self.renamed.items():
             if {ours, theirs} <= record.fields.keys():
                 what = f"field {ours!r} would be written over with {theirs!r}"
@@ -283,7 +263,14 @@ class FieldNames(Struct, frozen=True):
 def record_of(
     value: Any, where: str, number: int, names: FieldNames | None = None
 ) -> Record:
-    """The record in a decoded object; `number` is its identifier if the object has none."""
+    """The record in a decoded object; a UserError if it does not fit.
+
+    Args:
+        value: the object.
+        where: its place, file:line, for messages.
+        number: the identifier of an object that has none.
+        names: the fields that hold source and target; None: the usual names.
+    """
     names = names or FieldNames()
     example = f'write {{"{names.source}": "…", "{names.target}": "…"}}'
     given = checked(value, _Input, where, renamed=names.renamed, example=example)
@@ -323,30 +310,35 @@ def _target_text(given: _Input) -> str | None:
 
 
 def generated_of(value: Any, where: str, number: int) -> Generated:
-    """The prediction in a decoded line, with its record.
+    """The prediction in a decoded line, with its record; a UserError if it does not fit.
 
     ``prediction`` is required: a string, a list of strings (the segments), or an
     object. Without ``segments`` each line of the prediction is a segment. Counts that
-    are missing are 0.
+    are missing are 0. `where` is the line's place, for messages; `number`, from 1, its
+    position among all, and the identifier if it has none.
     """
     example = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
     given = checked(value, _Output, where, example=example)
-    made = asdict(given)
+    values = asdict(given)
     text = given.text
     if text is None:
         raise missing_field(
             value, "prediction", where, "`pipedec generate` writes such lines"
         )
     if isinstance(text, dict):
-        made |= {"fields": text, "text": json.dumps(text, ensure_ascii=False)}
+        values["fields"] = text
+        values["text"] = json.dumps(text, ensure_ascii=False)
     elif isinstance(text, tuple):
-        made |= {"segments": text, "text": " ".join(text)}
-    if made["segments"] is None:
-        made["segments"] = tuple(
-            line for line in made["text"].split("\n") if line.strip()
+        values["segments"] = text
+        values["text"] = " ".join(text)
+    if values["segments"] is None:
+        values["segments"] = tuple(
+            line for line in values["text"].split("\n") if line.strip()
         )
     for name in ("steps", "draft_steps", "tokens"):
-        made[name] = made[name] if made[name] is None else int(made[name])
-    made["grid"] = tuple((row.start, row.tokens) for row in given.grid)
-    del made["spans"], made["batch_size"]
-    return Generated(**made, index=number - 1, record=record_of(value, where, number))
+        if values[name] is not None:
+            values[name] = int(values[name])
+    values["grid"] = tuple((row.start, row.tokens) for row in given.grid)
+    del values["spans"]
+    del values["batch_size"]
+    return Generated(**values, index=number - 1, record=record_of(value, where, number))

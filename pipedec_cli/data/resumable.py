@@ -92,20 +92,26 @@ class Artifact:
     def check_same(
         self, manifest: Mapping[str, Any], *, todo: str, free: Collection[str] = ()
     ) -> None:
-        """A `UserError` that names what differs from the run that began it; more `free` settings may differ."""
-        if changed := "; ".join(
-            settings_diff(self.manifest, manifest, {*self.free, *free}, self.spell)
-        ):
-            raise UserError(f"cannot go on: {changed}", where=str(self.path), todo=todo)
+        """Compare the manifest of a run that goes on with that of the run that began the artifact.
+
+        A `UserError` names what differs, and says what `todo`. The settings `free` may
+        differ, beside those that always may.
+        """
+        may_differ = {*self.free, *free}
+        changed = "; ".join(
+            settings_diff(self.manifest, manifest, may_differ, self.spell)
+        )
+        if changed:
+            raise UserError(f"cannot go on: {changed}", where=self.path, todo=todo)
 
     def version_changes(self, manifest: Mapping[str, Any]) -> list[str]:
         """Packages that had another version when this was begun; results may differ a little."""
         before = self.manifest.get("versions") or {}
-        pairs = (
-            (name, before.get(name), version)
-            for name, version in manifest["versions"].items()
-        )
-        return [f"{name} {old} → {new}" for name, old, new in pairs if old != new]
+        changes = []
+        for name, version in manifest["versions"].items():
+            if before.get(name) != version:
+                changes.append(f"{name} {before.get(name)} → {version}")
+        return changes
 
     def start(self, manifest: Mapping[str, Any]) -> Path | None:
         """Begin anew. Returns the path under which an earlier file is kept, beside the file that a link leads to."""
@@ -136,7 +142,11 @@ def settings_diff(
     free: Collection[str] = FREE_SETTINGS,
     spell: Callable[[str], str] = str,
 ) -> Iterator[str]:
-    """What differs between two manifests, in words: settings that are not `free`, shards, model, data."""
+    """What differs between two manifests, in words: settings, shards, model, data.
+
+    Settings that are `free` may differ. `spell` makes of a setting's name what a user
+    types.
+    """
     old = _settings_of(before)
     new = _settings_of(now)
     for name in {**new, **old}:
@@ -171,12 +181,11 @@ def _value_in_words(value: Any) -> str:
 def _data_hashes(manifest: Mapping[str, Any]) -> list[Any]:
     """The hash of all records, where the manifest has it; else the hashes of the files."""
     data = manifest.get("data")
-    return (
-        [_sha256(data)]
-        if data
-        else [_sha256(file) for file in manifest.get("inputs") or ()]
-    )
+    if data:
+        return [_sha256(data)]
+    return [_sha256(file) for file in manifest.get("inputs") or ()]
 
 
-def _sha256(part: Mapping[str, Any] | None) -> Any:
-    return (part or {}).get("sha256")
+def _sha256(content: Mapping[str, Any] | None) -> Any:
+    """The hash in what a manifest says of a file, a model or the data; None if it says nothing."""
+    return (content or {}).get("sha256")

@@ -53,7 +53,8 @@ class SentenceSegmenter:
         """Start and end of each segment, without white space around it."""
         spans = []
         for start, end in pairwise([0, *self.model.ends(text, clauses=self.clauses)]):
-            if segment := text[start:end].strip():
+            segment = text[start:end].strip()
+            if segment:
                 first = text.index(segment, start)
                 spans.append((first, first + len(segment)))
         return spans
@@ -70,11 +71,13 @@ class PhraseSegmenter:
         return tuple(filter(None, self._pieces(text)))
 
     def dropped(self, text: str) -> int:
-        """The number of empty phrases of a text; one after a closing separator does not count."""
+        """The number of empty phrases that `cut` leaves out of a text; one after a closing separator does not count."""
+        if not text.strip():
+            return 0
         pieces = self._pieces(text)
         if len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
-        return pieces.count("") if len(pieces) > 1 or text.strip() else 0
+        return pieces.count("")
 
     def _pieces(self, text: str) -> list[str]:
         longest_first = sorted(self.separators, key=len, reverse=True)
@@ -96,7 +99,16 @@ def make_segmenter(
     separators: Sequence[str] = (),
     fields: tuple[Field, ...] = (),
 ) -> Segmenter:
-    """The segmenter of a level. That of sentences and clauses is trained on the targets and sources."""
+    """What cuts texts at a level.
+
+    Args:
+        level: what a segment is.
+        targets: the texts on which the finder of sentences is trained, for sentences
+            and clauses.
+        sources: more of such texts.
+        separators: for phrases, what stands between two; none: ``;``.
+        fields: for objects, the keys.
+    """
     if level == "phrase":
         if not all(separators):
             raise UserError("a separator must not be empty")
@@ -112,11 +124,12 @@ def make_segmenter(
 
 
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
-    """The text between two segments of a prediction: a space or nothing, as between the segments of most targets.
+    """The text that is put between two segments of a prediction.
 
-    Sources serve where there are no targets. If line breaks and lists leave it open,
-    the script of most letters decides. For phrases it is the first separator and,
-    unless that is white space or of full width, a space.
+    For sentences and clauses it is a space or nothing, as between the segments of most
+    targets of the `records`; sources serve where there are no targets. If line breaks
+    and lists leave it open, the script of most letters decides. For phrases it is the
+    first separator and, unless that is white space or of full width, a space.
     """
     if isinstance(segmenter, FieldSegmenter):
         return "; "
@@ -130,7 +143,7 @@ def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
         texts.append(text)
         if record.target_segments is None:
             gaps += _gaps_in(text, segmenter)
-    telling = [gap for gap in gaps if not gap or gap.strip(_LINE_BREAKS)]
+    telling = [gap for gap in gaps if not gap or gap.strip(_LINE_BREAKS)]  # no breaks
     if telling:
         with_gap = sum(map(bool, telling))
         return " " if 2 * with_gap >= len(telling) else ""
@@ -158,43 +171,51 @@ _AROUND: Final = 20_000
 
 
 def check_growth(name: str, *, local: bool) -> None:
-    """Refuse, with a ValueError, a folder's or hub model's tokenizer.json by which a short text fills the memory."""
+    """Refuse, with a ValueError, a tokenizer.json by which a short text fills the memory.
+
+    `name` is a folder or a model of the hub, which is not asked if `local`.
+    """
     from transformers.utils import cached_file
 
-    how: Any = {
-        "local_files_only": local,
-        "_raise_exceptions_for_missing_entries": False,
-    }
-    if found := cached_file(name, "tokenizer.json", **how):
-        check_content(Path(found).read_bytes())
+    file = cached_file(
+        name,
+        "tokenizer.json",
+        local_files_only=local,
+        _raise_exceptions_for_missing_entries=False,
+    )
+    if file:
+        check_content(Path(file).read_bytes())
 
 
 def check_content(tokenizer: bytes) -> None:
-    """The same of the content of a tokenizer.json."""
+    """Refuse, with a ValueError, the content of a tokenizer.json by which a short text fills the memory."""
     content = json.loads(tokenizer)
-    if not isinstance(
-        content, dict
-    ):  # the tokenizer has other files, or cannot be loaded
+    # Else the tokenizer has other files, or cannot be loaded.
+    if not isinstance(content, dict):
         return
-    for part in ("normalizer", "decoder"):
-        if _growth(content.get(part)) > MOST:
-            raise ValueError(
-                f"the {part} in tokenizer.json makes more than {MOST:,} characters of one"
-            )
+    for name in ("normalizer", "decoder"):
+        if _growth(content.get(name)) > MOST:
+            what = f"makes more than {MOST:,} characters of one"
+            raise ValueError(f"the {name} in tokenizer.json {what}")
     if len(json.dumps(content.get("post_processor"))) > _AROUND:
-        raise ValueError(
-            "the post_processor in tokenizer.json puts too much around a text"
-        )
+        what = "puts too much around a text"
+        raise ValueError(f"the post_processor in tokenizer.json {what}")
 
 
 def _growth(step: Any) -> int:
-    """The most characters that a step makes of one; steps that follow one another multiply."""
+    """The most characters that a step of a tokenizer.json, or a list of steps, makes of one character.
+
+    Steps that follow one another multiply.
+    """
     if isinstance(step, list):
         return prod(map(_growth, step))
     if not isinstance(step, dict):
         return 1
     longest = max(len(str(step.get(name, ""))) for name in ("content", "prepend"))
-    if charsmap := step.get("precompiled_charsmap"):
+    charsmap = step.get("precompiled_charsmap")
+    if charsmap:
+        # The size of a tree in four bytes, the tree, and the texts that it leads to,
+        # each with a zero byte at its end.
         table = base64.b64decode(charsmap)
         texts = table[4 + int.from_bytes(table[:4], "little") :]
         longest = max(map(len, texts.split(b"\0")))
@@ -208,41 +229,40 @@ TokenCounter = Callable[[Sequence[str]], list[int]]
 
 
 def token_counter(tokenizer: str | None) -> TokenCounter:
-    """Counts tokens, without special ones, by the tokenizer of a folder or the hub; without a tokenizer, words."""
+    """What counts the tokens of texts, without special ones.
+
+    `tokenizer` is the folder or the hub name of one; a UserError if none can be loaded.
+    Without a tokenizer words are counted.
+    """
     if tokenizer is None:
         return lambda texts: [max(1, count_words(text)) for text in texts]
-    if not Path(tokenizer).exists() and (
-        tokenizer.count("/") > 1 or tokenizer.startswith((".", "/", "~"))
-    ):
-        raise UserError(
-            "no such folder",
-            where=tokenizer,
-            todo="give a checkpoint folder or a hub name",
-        )
+    is_local = Path(tokenizer).exists()
+    is_path = tokenizer.count("/") > 1 or tokenizer.startswith((".", "/", "~"))
+    todo = "give a checkpoint folder or a hub name"
+    if is_path and not is_local:
+        raise UserError("no such folder", where=tokenizer, todo=todo)
     from transformers import AutoTokenizer
 
     try:
-        local: dict[str, Any] = {
-            "local_files_only": Path(tokenizer).exists(),
-            "trust_remote_code": False,
-        }
-        check_growth(tokenizer, local=local["local_files_only"])
-        loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
+        check_growth(tokenizer, local=is_local)
+        loaded: Any = AutoTokenizer.from_pretrained(
+            tokenizer, local_files_only=is_local, trust_remote_code=False
+        )
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the errors of its parsers, in Python and in Rust, and of its HTTP client
-        what = f"no tokenizer can be loaded from {tokenizer!r}: {first_line(error).removesuffix('.')}"
-        raise UserError(what, todo="give a checkpoint folder or a hub name") from error
+    # The errors of its parsers, in Python and in Rust, and of its HTTP client.
+    except BaseException as error:
+        why = first_line(error).removesuffix(".")
+        what = f"no tokenizer can be loaded from {tokenizer!r}: {why}"
+        raise UserError(what, todo=todo) from error
 
-    def tokens(texts: Sequence[str]) -> list[int]:
-        ids = (
-            loaded(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-            if texts
-            else ()
-        )
-        return [max(1, len(row)) for row in ids]
+    def count_tokens(texts: Sequence[str]) -> list[int]:
+        if not texts:
+            return []
+        encoded = loaded(list(texts), add_special_tokens=False, verbose=False)
+        return [max(1, len(ids)) for ids in encoded["input_ids"]]
 
-    return tokens
+    return count_tokens
 
 
 @dataclass(slots=True)
@@ -269,14 +289,14 @@ class Preparer:
     segmenter: Segmenter  # for targets that are no lists
     segmentation: Segmentation  # gives the joiner and sub_max
     count_tokens: TokenCounter
-    time_max: int
-    each_once: bool = False  # leave out a segment that a text repeats
+    time_max: int  # the last time-step of the grid
+    each_once: bool = False  # leave out a segment that its text had before
     counts: Counts = field(default_factory=Counts)
 
     def segment(self, record: Record) -> Record:
         """The record with its `target_segments`; a target that was a list is now one string."""
         if self.segmentation.level == "field":
-            return self._fields(record)
+            return self._segment_object(record)
         if record.target_fields is not None:
             todo = "--level field makes a row of each of its keys"
             raise UserError("the target is an object", where=record.where, todo=todo)
@@ -290,22 +310,14 @@ class Preparer:
             if target == " ".join(given):  # the reader put a list together
                 target = joiner.join(segments)
         else:
-            segments = self.segmenter.cut(target)
-            if isinstance(self.segmenter, PhraseSegmenter):
-                self.counts.dropped += self.segmenter.dropped(target)
-            made, meant = (
-                re.sub(" +", " ", text).strip()
-                for text in (joiner.join(segments), target)
-            )
-            self.counts.rejoined += made != meant
+            segments = self._cut(target)
             once = tuple(dict.fromkeys(segments))
             if self.each_once and len(once) < len(segments):
                 self.counts.repeated += len(segments) - len(once)
                 target = joiner.join(once)
                 segments = once
-        most = (
-            self.segmentation.sub_max - 1
-        )  # the empty subsequence that closes every target needs a row
+        # The empty subsequence that closes every target needs a row.
+        most = self.segmentation.sub_max - 1
         if len(segments) > most:
             self.counts.merged += 1
             rest = iter(segments)
@@ -314,23 +326,33 @@ class Preparer:
         self._count(segments, delay=1)
         return replace(record, target=target, target_segments=segments)
 
-    def _fields(self, record: Record) -> Record:
-        """With the texts of an object's values, or of a plain text for one, as a teacher writes it."""
+    def _cut(self, target: str) -> tuple[str, ...]:
+        """The segments of a target. Counts what was dropped, and whether the joiner puts them together as they were."""
+        segments = self.segmenter.cut(target)
+        if isinstance(self.segmenter, PhraseSegmenter):
+            self.counts.dropped += self.segmenter.dropped(target)
+        joined = self.segmentation.joiner.join(segments)
+        if re.sub(" +", " ", joined).strip() != re.sub(" +", " ", target).strip():
+            self.counts.rejoined += 1
+        return segments
+
+    def _segment_object(self, record: Record) -> Record:
+        """The record of an object with the texts of its values. A teacher writes the object as a plain text."""
         fields = self.segmentation.fields
         target = record.target_fields
         if target is None:
             texts = self.segmenter.cut(record.target or "")
         else:
             texts = value_texts(target, fields, record.where)
-            known = {field.keys for field in fields}
-            others = (
-                value for keys, value in leaves(target) if any_item(keys) not in known
-            )
-            self.counts.unlisted += sum(kind_of(value) is not None for value in others)
-        self._count(tuple(filter(None, texts)), delay=0)
+            in_schema = {field.keys for field in fields}
+            for keys, value in leaves(target):
+                if any_item(keys) not in in_schema and kind_of(value) is not None:
+                    self.counts.unlisted += 1
+        self._count(tuple(filter(None, texts)), delay=0)  # all start together
         return replace(record, target_segments=texts)
 
     def _count(self, segments: Sequence[str], delay: int) -> None:
+        """Count a target with these subsequences, of which each starts `delay` time-steps after the one before it."""
         counts = self.counts
         lengths = self.count_tokens(segments)
         # Subsequence i, from 0, fits if its <eos> stands within time_max: start_i + m_i
@@ -346,10 +368,15 @@ class Preparer:
 
 
 def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
-    """The sizes of groups of neighbours, `most` of them if there are as many items; the longest group is the shortest possible."""
+    """Put neighbours together so that at most so many groups are left, and the longest is as short as possible.
+
+    Returns the number of items of each group; there are `most` groups, unless there are
+    fewer items.
+    """
     if len(lengths) <= most:
         return [1] * len(lengths)
     limits = range(max(lengths), sum(lengths))
+    # The smallest length of a group with which there are few enough groups.
     shortest = bisect_left(
         limits, True, key=lambda limit: len(_filled(lengths, limit)) <= most
     )
@@ -366,8 +393,8 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
 
 
 def _filled(lengths: Sequence[int], limit: int) -> list[int]:
-    """The sizes of groups, each filled up to a limit."""
-    sizes = list[int]()
+    """The number of items of each group, if groups are filled in order up to a `limit` of length."""
+    sizes = []
     total = limit + 1
     for length in lengths:
         if total + length > limit:
@@ -385,9 +412,7 @@ class TargetStatistics(Struct, frozen=True):
     words_per_target: float
     subsequences_per_target: float
     words_per_subsequence: float  # over the whole set
-    histogram: Mapping[
-        int, int
-    ]  # the number of targets with n subsequences, by n, ascending
+    histogram: Mapping[int, int]  # how many targets have n subsequences, by n
 
 
 def describe_targets(records: Iterable[Record]) -> TargetStatistics:
@@ -401,9 +426,11 @@ def describe_targets(records: Iterable[Record]) -> TargetStatistics:
             histogram[len(filled)] += 1
     examples = histogram.total()
     subsequences = sum(n * count for n, count in histogram.items())
-    per_target, per_subsequence = (
-        max(1, examples),
-        max(1, subsequences),
-    )  # without targets the means are 0
-    means = (words / per_target, subsequences / per_target, words / per_subsequence)
-    return TargetStatistics(examples, *means, dict(sorted(histogram.items())))
+    # Without targets the means are 0.
+    return TargetStatistics(
+        examples,
+        words_per_target=words / max(1, examples),
+        subsequences_per_target=subsequences / max(1, examples),
+        words_per_subsequence=words / max(1, subsequences),
+        histogram=dict(sorted(histogram.items())),
+    )

@@ -147,9 +147,8 @@ def count_words(text: str) -> int:
     """The number of words, cut at white space; in scripts without spaces, of characters."""
     if text.isascii() and len(text) <= _WINDOW:
         return len(text.split())
-    return _occurrences(
-        _WORD, text
-    )  # a list of all words takes many times the text's memory
+    # A list of all words would take many times the text's memory.
+    return _occurrences(_WORD, text)
 
 
 def mostly_spaceless(texts: Iterable[str]) -> bool:
@@ -206,37 +205,35 @@ class SentenceModel:
         ends = {len(text)}
         has_capitals = text != text.lower()
         for start, line in _lines(text):
-            marks = (match.end() for match in _SURE_END.finditer(line))
+            ends.add(start + len(line))
+            ends.update(start + match.end() for match in _BEFORE_LIST.finditer(line))
+            marks = [match.end() for match in _SURE_END.finditer(line)]
             spaced = _UNSPACED.sub(lambda match: " " * len(match[0]), line)
-            closed = (
-                _closed(line, end, has_capitals)
-                for end in (*self._punkt_ends(spaced), *marks)
-            )
-            lists = (match.end() for match in _BEFORE_LIST.finditer(line))
-            ends.update(
-                start + end for end in (len(line), *lists, *closed) if end is not None
-            )
-        kept = _ends_of_words(text, ends)
+            for mark in (*self._punkt_ends(spaced), *marks):
+                end = _closed(line, mark, has_capitals)
+                if end is not None:
+                    ends.add(start + end)
+        sentence_ends = _ends_of_words(text, ends)
+        if not clauses:
+            return sentence_ends
         clause_ends = (
             _behind_signs(text, match.end()) for match in _CLAUSE_END.finditer(text)
         )
-        return _ends_of_words(text, {*kept, *clause_ends}) if clauses else kept
+        return _ends_of_words(text, {*sentence_ends, *clause_ends})
 
     def _punkt_ends(self, line: str) -> Iterator[int]:
+        """The positions in a line where Punkt sees the end of a sentence."""
         # Punkt gives up on a text that takes it some seconds; windows keep it far below
-        # that.
+        # that. The last sentence of a window, which may be cut, is read again.
         start = 0
         while len(line) - start > _WINDOW:
             stop = line.rfind(" ", start, start + _WINDOW) + 1 or start + _WINDOW
-            found = [
-                start + end
-                for _, end in self._tokenizer.span_tokenize(line[start:stop])
-            ][:-1]
-            yield from found
-            start = found[-1] if found else stop
-        yield from (
-            start + end for _, end in self._tokenizer.span_tokenize(line[start:])
-        )
+            spans = self._tokenizer.span_tokenize(line[start:stop])
+            ends = [start + end for _, end in spans][:-1]
+            yield from ends
+            start = ends[-1] if ends else stop
+        for _, end in self._tokenizer.span_tokenize(line[start:]):
+            yield start + end
 
 
 def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceModel:
@@ -261,22 +258,21 @@ def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceM
         for target in targets
         for match in _ACRONYM.finditer(target)
     }
-    known = {*COMMON_ABBREVIATIONS.split(), *acronyms}
-    plausible = _inside_sentences(text, targets, known)
+    titles = {*COMMON_ABBREVIATIONS.split(), *acronyms}
+    plausible = _inside_sentences(text, targets, titles)
 
     class Trainer(PunktTrainer):  # type: ignore[misc]
-        # Learns only plausible abbreviations, and keeps the known ones, from the start:
-        # else a full stop taken for a sentence's end teaches that the next word starts
+        # Learns only plausible abbreviations beside the titles, from the start: else a full stop taken for a sentence's end teaches that the next word starts
         # sentences.
         def _reclassify_abbrev_types(
             self, types: Iterable[str]
         ) -> Iterator[tuple[str, float, bool]]:
-            for kind, score, is_new in super()._reclassify_abbrev_types(types):
-                if kind not in known and kind in plausible:
-                    yield kind, score, is_new
+            for word, score, is_new in super()._reclassify_abbrev_types(types):
+                if word in plausible and word not in titles:
+                    yield word, score, is_new
 
     trainer = Trainer()
-    trainer.get_params().abbrev_types.update(known)
+    trainer.get_params().abbrev_types.update(titles)
     trainer.train(text, finalize=True)
     learnt = trainer.get_params()
     collocations = set(learnt.collocations)
@@ -284,7 +280,7 @@ def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceM
         collocations -= {(_NUMBER, word) for word in _starters(text)}
     parameters = SentenceParameters(
         # Punkt adds rare abbreviations past the statistics.
-        abbreviations=tuple(sorted(learnt.abbrev_types & (known | plausible))),
+        abbreviations=tuple(sorted(learnt.abbrev_types & (titles | plausible))),
         collocations=tuple(sorted(collocations)),
         sentence_starters=tuple(sorted(learnt.sent_starters)),
         orthography=dict(sorted(learnt.ortho_context.items())),
@@ -303,16 +299,17 @@ def _starters(text: str) -> set[str]:
     within = set[str]()
     after_number = set[str]()
     lower = set(COMMON_STARTERS.split())
-    for before, word in (
-        pair for line in text.split("\n\n") for pair in pairwise((".", *_words(line)))
-    ):
-        kind = word.rstrip(_CLOSERS + ".").lower()
-        if not word[:1].isupper():
-            lower.add(kind)
-        elif _ENDS_IN_NUMBER.search(before):
-            after_number.add(kind)
-        else:
-            (starts if before[-1] in ".!?" else within).add(kind)
+    for line in text.split("\n\n"):
+        for before, word in pairwise((".", *_words(line))):
+            bare = word.rstrip(_CLOSERS + ".").lower()
+            if not word[:1].isupper():
+                lower.add(bare)
+            elif _ENDS_IN_NUMBER.search(before):
+                after_number.add(bare)
+            elif before[-1] in ".!?":
+                starts.add(bare)
+            else:
+                within.add(bare)
     return (starts | after_number & lower) - within
 
 
@@ -321,9 +318,10 @@ def _words(text: str) -> Iterator[str]:
     return (word for word in text.split() if word.strip(_OPENERS + _CLOSERS))
 
 
-def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set[str]:
-    """The words, in lower case, after whose full stop the sentence often goes on.
+def _inside_sentences(text: str, targets: Iterable[str], titles: set[str]) -> set[str]:
+    """The words of a text, in lower case, after whose full stop the sentence often goes on.
 
+    These may be abbreviations; `titles` are words that are, such as "dr" and "u.s".
     Punkt's statistics take a word that always has a full stop for an abbreviation. In
     texts made from templates the last word of every sentence is such a word. The next
     word tells the two apart. A sentence goes on if the next word is not capital; in
@@ -340,23 +338,23 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
     seen = Counter[str]()
     inside = Counter[str]()
     for word, after in stops:
-        kind = word[:-1].lstrip(_OPENERS).lower()
+        bare = word[:-1].lstrip(_OPENERS).lower()
         starts = after[:1].isupper()
         if not is_cased and after.lower() in starters:
             starts = True
-        bare = after.rstrip(_CLOSERS)
-        short = bare.endswith(".") and len(bare) > 2 and bare[:-1].lower() not in known
-        seen[kind] += 1
-        inside[kind] += short or not starts
+        then = after.rstrip(_CLOSERS)
+        short = then.endswith(".") and len(then) > 2 and then[:-1].lower() not in titles
+        seen[bare] += 1
+        inside[bare] += short or not starts
     return {
-        kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]
+        word for word, count in inside.items() if count >= INSIDE_SHARE * seen[word]
     }
 
 
 def _target_starters(
     targets: Iterable[str], candidates: set[str]
 ) -> tuple[set[str], bool]:
-    """The candidates that a target starts with, and whether most targets start with a capital."""
+    """The words among `candidates`, in lower case, that a target starts with; and whether most targets start with a capital."""
     starters = set[str]()
     capitals = 0
     others = 0
@@ -378,12 +376,16 @@ def _first_words(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _closed(line: str, end: int, has_capitals: bool) -> int | None:
-    """The end of a sentence behind the marks that close it; None if what follows shows that the sentence goes on."""
+    """Where a sentence ends whose last mark ends at `end`: behind the quotation marks and brackets that close it.
+
+    None if what follows shows that the sentence goes on.
+    """
     if _GOES_ON.match(line, end):
         return None
     if line.startswith(_STRAIGHT, end) and line.count(_STRAIGHT, 0, end) % 2:
         end += 1  # the second mark of a pair
-    if closing := _CLOSING.match(line, end):
+    closing = _CLOSING.match(line, end)
+    if closing:
         end = closing.end()
     if _GOES_ON.match(line, end) or (has_capitals and _GOES_ON_SMALL.match(line, end)):
         return None
@@ -397,28 +399,36 @@ def _behind_signs(text: str, end: int) -> int:
 
 
 def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
-    """The ends, ascending, without those that leave punctuation, or the number of a list, alone."""
+    """The ends of pieces of a text, ascending, without those that leave punctuation, or the number of a list, alone.
+
+    Marks that open what follows belong to the piece behind an end.
+    """
     kept: list[int] = []
-    for found in sorted(ends):
+    for end in sorted(ends):
         start = kept[-1] if kept else 0
-        opening = _OPENING.search(text[start:found]) if found < len(text) else None
-        end = start + opening.start() if opening else found
+        if end < len(text):
+            opening = _OPENING.search(text[start:end])
+            if opening:
+                end = start + opening.start()  # noqa: PLW2901
         piece = text[start:end].strip()
         if end < len(text) and _LIST_NUMBER.fullmatch(piece):
             continue
-        # Whether it has anything but punctuation; a symbol, such as an emoji, counts as
-        # a word.
-        if any(map(str.isalnum, piece)) or any(
-            not c.isspace() and category(c)[0] != "P" for c in piece
-        ):
+        if _has_word(piece):
             kept.append(end)
-        elif kept:
+        elif kept:  # punctuation alone belongs to what stands before it
             kept[-1] = end
     return kept or [len(text)]
 
 
+def _has_word(text: str) -> bool:
+    """Whether a text has anything but punctuation; a symbol, such as an emoji, counts as a word."""
+    if any(map(str.isalnum, text)):
+        return True
+    return any(not c.isspace() and category(c)[0] != "P" for c in text)
+
+
 def _sample(texts: Iterable[str], characters: int) -> list[str]:
-    """Every n-th text, so that about `characters` come together; of a huge text its beginning."""
+    """Every n-th text, so that about so many `characters` come together; of a huge text its beginning."""
     if characters <= 0:
         return []
     step = max(1, -(-sum(map(len, texts)) // characters))
@@ -427,8 +437,8 @@ def _sample(texts: Iterable[str], characters: int) -> list[str]:
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text with more than white space, each with its position."""
-    for start, end in pairwise(
-        [0, *(match.end() for match in _BREAK.finditer(text)), len(text)]
-    ):
-        if line := text[start:end].rstrip():
+    breaks = [match.end() for match in _BREAK.finditer(text)]
+    for start, end in pairwise([0, *breaks, len(text)]):
+        line = text[start:end].rstrip()
+        if line:
             yield start, line

@@ -37,21 +37,32 @@ def gather_splits(
 ) -> tuple[Splits, dict[SplitName, str]]:
     """Read all records once, at most `limit` of each place, and make a train, a dev and a test split.
 
-    Given splits stay as they are: the files of a folder, the splits of a hub data set,
-    the files `extra` of dev and test, a ``split`` field. `split_by_source` splits the
-    missing ones off from train. Each record has a target, or with `sources_only` none
-    has but those of a test file: right answers, to score by. Returns the records by
-    split, in a temporary file near the folder `near`, and the origin of each split in
-    words.
+    Splits that are given stay as they are: the files of a folder, the splits of a hub
+    data set, the `extra` files, or what a field ``split`` of the records says. Those
+    that are missing are split off from train, by source.
+
+    Args:
+        data: a file, a folder or a hub data set.
+        extra: files of dev and test that the user named.
+        names: the fields that hold source and target.
+        fractions: the share, 0 to 1, of the sources that goes into dev and into test,
+            where they are not given.
+        near: the records are stored in a temporary file near this folder.
+        sources_only: no record may have a target, but those of a test file: right
+            answers, to score by. Otherwise each must have one.
+        seed: of the choice of sources.
+        limit: the first so many records of each place are read; None: all.
+
+    Returns:
+        The records of all three splits, and the origin of each split in words.
     """
     stored = StoredRecords(near)
 
     def read(place: str | Path, split: SplitName | None = None) -> StoredRecords:
         start = len(stored)
         is_test_file = place == extra.get("test")
-        for record in islice(
-            read_records(place, names, split=split, say_mended=True), limit
-        ):
+        records = read_records(place, names, split=split, say_mended=True)
+        for record in islice(records, limit):
             names.check(record)
             if not sources_only:
                 _require_target(record, names)
@@ -64,14 +75,13 @@ def gather_splits(
     origins: dict[SplitName, str] = dict.fromkeys(splits, origin)
     for name, place in extra.items():
         if name in splits:
-            raise UserError(
-                f"{data} brings its own {name} split", todo=f"leave out --{name}"
-            )
+            what = f"{data} brings its own {name} split"
+            raise UserError(what, todo=f"leave out --{name}")
         splits[name] = read(place, _split_of_file(place, name))
         origins[name] = f"given in {place}"
     if not splits.get("train"):
         todo = f"its splits are {', '.join(splits)}"
-        raise UserError("has no records to train on", where=str(data), todo=todo)
+        raise UserError("has no records to train on", where=data, todo=todo)
     lacking = {name: share for name, share in fractions.items() if name not in splits}
     if lacking:
         parts = split_by_source(splits["train"], lacking, seed)
@@ -110,27 +120,28 @@ def _splits_of(data: str | Path, read: _Read) -> tuple[Splits, str]:
 
 
 def _split_of_file(place: str | Path, name: SplitName) -> SplitName | None:
-    """The split to read of the place named for a split; None if the place has no splits."""
+    """What to read of the place that --dev or --test names for the split `name`.
+
+    None for a file, which is read whole. Of a folder or hub data set it is the same
+    split; a UserError if there is none, as train would be read in its place.
+    """
     there = given_splits(place)
     if not there:
         return None
-    if name not in there:  # its train split would be read instead
-        raise UserError(
-            f"has no file for {name}",
-            where=str(place),
-            todo=f"name the file with --{name}",
-        )
-    return name
+    if name in there:
+        return name
+    todo = f"name the file with --{name}"
+    raise UserError(f"has no file for {name}", where=place, todo=todo)
 
 
 def split_by_source(
     records: StoredRecords, fractions: Mapping[SplitName, float], seed: int
 ) -> Splits:
-    """Split records by a seeded hash of their sources; train gets the rest of the fractions, which must be something.
+    """Split records by a seeded hash of their sources: dev and test get their `fractions` of the sources, train the rest.
 
     Records with equal sources come into the same split, and a record stays in its split
     when others are added. If a wanted split would be empty although there are sources
-    enough, it gets the nearest source.
+    enough, it gets the nearest source. A UserError if nothing is left to train on.
     """
     share = sum(fractions.values())
     if not 0 <= share < 1 or min(fractions.values(), default=0) < 0:
@@ -140,6 +151,8 @@ def split_by_source(
         raise UserError(what, todo="let the key held_out be less than a half")
     import numpy as np
 
+    # As fractions of 2**64 the hashes are spread evenly from 0 to 1: a split has the
+    # sources between two bounds.
     hashes = source_hashes(records, seed)
     order = np.unique(hashes)
     wanted = [name for name in reversed(SPLITS) if fractions.get(name, 0.0) > 0]
@@ -147,17 +160,17 @@ def split_by_source(
     sizes = np.diff(np.searchsorted(order / 2.0**64, bounds)).tolist()
     if len(order) <= len(wanted):  # too few to hold any out
         sizes = [0] * len(wanted)
-    elif not all((*sizes, len(order) - sum(sizes))):
+    elif not all((*sizes, len(order) - sum(sizes))):  # a split, or train, lacks any
         sizes = [max(1, size) for size in sizes]
         while sum(sizes) >= len(order):
             sizes[sizes.index(max(sizes))] -= 1
-    # The place of each record's split in (*wanted, "train"): the number of splits that
-    # end before its source.
-    places = np.searchsorted(
+    # The number of each record's split in (*wanted, "train"): so many splits end before
+    # its source.
+    numbers = np.searchsorted(
         np.cumsum(sizes), np.searchsorted(order, hashes), side="right"
     )
     parts = {
-        name: records.only(places == number)
+        name: records.only(numbers == number)
         for number, name in enumerate([*wanted, "train"])
     }
     return {name: parts.get(name, records[:0]) for name in SPLITS}
@@ -174,7 +187,10 @@ def split_by_field(records: StoredRecords) -> Splits | None:
         what = "'split' names no split, as it does in other records"
         where = records[named.index(None)].where
         raise UserError(what, where=where, todo="write train, dev or test")
-    return {name: records.only(name == one for one in named) for name in SPLITS}
+    splits = {}
+    for name in SPLITS:
+        splits[name] = records.only(record_split == name for record_split in named)
+    return splits
 
 
 def count_leaks(splits: Splits) -> int:

@@ -57,16 +57,15 @@ class Stored(Sequence[Item]):
         """Store one more item. Raises an OSError that names the folder if the disk is full."""
         try:
             line = msgspec.json.encode(item)
-        except (
-            UnicodeEncodeError
-        ):  # a half of a surrogate pair, which a user's fields may hold
+        except UnicodeEncodeError:
+            # A half of a surrogate pair, which a user's fields may hold.
             line = json.dumps(msgspec.to_builtins(item)).encode()
         with naming(self._folder, instead=True):
             self._starts.append(self._file.seek(0, os.SEEK_END))
             self._file.write(line + b"\n")
 
     def only(self, chosen: Iterable[object]) -> Self:
-        """The items with a true value in `chosen`."""
+        """The items of which `chosen` is true; it has a value for each item, in order."""
         return self._view(array("Q", compress(self._starts, chosen)))
 
     def _view(self, starts: array[int]) -> Self:
@@ -90,6 +89,7 @@ class Stored(Sequence[Item]):
         return self._read(self._starts[index])
 
     def _read(self, start: int) -> Item:
+        """The item whose line begins at this byte of the file."""
         self._file.seek(start)
         line = self._file.readline()
         try:
@@ -103,33 +103,37 @@ StoredRecords = Stored[Record]
 
 
 class InvalidRecords:
-    """The errors of records that are skipped, in a temporary file. They are collected while the records are counted."""
+    """The errors of records that are skipped, in a temporary file.
+
+    They are collected while the records are counted. Whoever counts says so in `valid`
+    and, at the end, `closed`: the records are read again later, and the errors that
+    come again then are ignored.
+    """
 
     def __init__(self) -> None:
-        self.good = 0  # the valid records counted so far
-        self.closed = False  # whether all records were counted: errors that come again are ignored
+        self.valid = 0  # the valid records counted so far
+        self.closed = False  # whether all records were counted
         self._errors = Stored[tuple[int, dict[str, Any]]](
             Path(gettempdir()), kind=tuple[int, dict[str, Any]]
         )
 
     def __call__(self, error: UserError) -> None:
-        """Store an error behind the valid records that were counted."""
+        """Store an error with its position: the number of valid records before it."""
         if not self.closed:
-            self._errors.append(
-                (
-                    self.good,
-                    {"where": error.where, "what": error.what, "todo": error.todo},
-                )
-            )
+            words = {"where": error.where, "what": error.what, "todo": error.todo}
+            self._errors.append((self.valid, words))
 
     def between(
         self, first: int = 0, end: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The errors that stand before the valid records of these places; behind the last record they belong to it."""
-        for place, error in self._errors:
-            if first <= place and (
-                end is None or place < end or place == end == self.good
-            ):
+        """The errors that stand before the valid records from position `first` up to `end` (None: all).
+
+        Those behind the last valid record of all come with it.
+        """
+        if end is None or end == self.valid:
+            end = self.valid + 1
+        for position, error in self._errors:
+            if first <= position < end:
                 yield error
 
 
@@ -154,7 +158,7 @@ class FirstPlaces:
         self._database.executescript(f"PRAGMA journal_mode = OFF; {table}; BEGIN")
 
     def before(self, identifier: str, place: str) -> str | None:
-        """The earlier place of the identifier; without one, `place` becomes its first place."""
+        """The place of an earlier record with this identifier; None if there is none, and `place` becomes the first."""
         # As bytes: the name of a file may hold halves of surrogate pairs, which UTF-8
         # does not have.
         key, here = (
@@ -163,10 +167,9 @@ class FirstPlaces:
         try:
             self._database.execute("INSERT INTO places VALUES (?, ?)", (key, here))
         except sqlite3.IntegrityError:
-            found = self._database.execute(
-                "SELECT place FROM places WHERE id = ?", (key,)
-            ).fetchone()
-            return str(found[0], "utf-8", "surrogatepass")
+            select = "SELECT place FROM places WHERE id = ?"
+            (place_before,) = self._database.execute(select, (key,)).fetchone()
+            return str(place_before, "utf-8", "surrogatepass")
         except sqlite3.OperationalError as error:
             todo = "set TMPDIR to a folder with more room"
             raise UserError(

@@ -37,13 +37,20 @@ Start = Literal["fresh", "from-scratch", "published", "adapters"]
 
 
 def taught_by(name: str) -> Teacher | None:
-    """The model whose texts the model of a folder was trained on; None if there was no teacher, and for a hub model."""
+    """The teacher of the model in a folder: the model whose texts it was trained on.
+
+    None if there was no teacher, and if `name` is a model of the hub.
+    """
     teacher = Artifact.training(Path(name)).settings.get("teacher")
     return teacher and Teacher(teacher["name"], teacher.get("sha256"))
 
 
 def is_compared(model: Path, sequential: Path) -> bool:
-    """Whether `report` has a baseline for a pipelined model: a sequential model, a teacher, or its waiting schedule."""
+    """Whether `report` has something to compare a pipelined model with.
+
+    That is a sequential model in the folder `sequential`, its teacher, or itself if it
+    was trained for any delay: with the delay "wait" it decodes as a sequential model.
+    """
     delay = Artifact.training(model).settings.get("delay", "any")
     return is_model(sequential) or taught_by(str(model)) is not None or delay == "any"
 
@@ -67,16 +74,17 @@ def is_fresh(name: str) -> bool:
 
 
 def start_of(model: str, *, adapters: bool = False) -> Start:
-    """What the model that `train --model` names starts from. A folder's training.json tells it, wherever the folder is."""
+    """What a training starts from, by the `model` of `train --model` and whether only `adapters` beside it are trained.
+
+    A folder's training.json tells whether that model once started from fresh weights.
+    """
     if adapters:
         return "adapters"
     if is_fresh(model):
         return "fresh"
-    return (
-        "from-scratch"
-        if Artifact.training(Path(model)).manifest.get("from_scratch")
-        else "published"
-    )
+    if Artifact.training(Path(model)).manifest.get("from_scratch"):
+        return "from-scratch"
+    return "published"
 
 
 def is_gguf(name: str | Path) -> bool:
@@ -85,7 +93,10 @@ def is_gguf(name: str | Path) -> bool:
 
 
 def is_model(folder: Path) -> bool:
-    """Whether this is a GGUF file, or a folder that holds a model and no unfinished training. Another program may have made it."""
+    """Whether a path is a model: a GGUF file, or a folder with a model and no unfinished training.
+
+    The folder may be of another program, and have no training.json.
+    """
     if folder.is_file():
         return is_gguf(folder)
     training = Artifact.training(folder)
@@ -98,13 +109,19 @@ def require_ended(folder: Path) -> None:
     """A `UserError` if a folder holds no model yet, and a process writes one into it now."""
     if is_model(folder):
         return
-    if writer := writer_of(folder):
+    writer = writer_of(folder)
+    if writer:
         todo = "wait for its end, or give another model"
-        raise UserError(f"is being written by {writer}", where=str(folder), todo=todo)
+        raise UserError(f"is being written by {writer}", where=folder, todo=todo)
 
 
 def require_model(name: str) -> bool:
-    """Whether this is a folder, and not a GGUF file or a hub name; a `UserError` if it is neither, or holds no finished model."""
+    """Check that a name can be that of a model, and return whether it is a folder.
+
+    Else it is a GGUF file (one file with weights, tokenizer and settings) or a name on
+    the hub, which is not asked. A `UserError` if it is none of these, or a folder
+    without a finished model.
+    """
     folder = Path(name)
     if is_gguf(name):
         if not folder.is_file() and not _HUB_FILE.fullmatch(name):
@@ -149,13 +166,13 @@ def require_start(name: str) -> None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The whole ``checkpoint-N`` folders, the newest last."""
-    found = {}
+    by_number = {}
     for state in folder.glob(f"checkpoint-*/{STATE}"):
         number = state.parent.name.rpartition("-")[2]
         with suppress(UserError):  # torn
             if number.isdecimal() and as_json(contents(state), str(state)):
-                found[int(number)] = state.parent
-    return [found[number] for number in sorted(found)]
+                by_number[int(number)] = state.parent
+    return [by_number[number] for number in sorted(by_number)]
 
 
 def best_checkpoint(folder: Path) -> Path | None:
@@ -176,7 +193,7 @@ def forget(folders: Iterable[Path]) -> None:
 
 
 def clean(folder: Path) -> list[str]:
-    """Remove what a killed training was writing; returns the names."""
+    """Remove the folders and files of a training that a killed process has left half written; returns their names."""
     half = sorted({*folder.glob("checkpoint-*")}.difference(checkpoints(folder)))
     forget(half)
     unfinished = [

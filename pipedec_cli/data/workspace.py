@@ -40,9 +40,9 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.data, self.scores, self.report = (
-            root / name for name in ("data", "scores", "report")
-        )
+        self.data = root / "data"
+        self.scores = root / "scores"
+        self.report = root / "report"
         self.segmentation = self.data / SEGMENTATION_FILE
 
     @classmethod
@@ -67,23 +67,26 @@ class Workspace:
     def require(self, path: Path, made_by: str) -> Path:
         """The path, if it is there; else a `UserError` that names the command that makes it."""
         if not path.exists():
-            raise UserError(
-                f"{path} is not there yet",
-                todo=f"run `{made_by}` first, or give a path",
-            )
+            todo = f"run `{made_by}` first, or give a path"
+            raise UserError(f"{path} is not there yet", todo=todo)
         return path
 
 
 def read_split(path: Path, need_target: bool = True) -> Iterator[Record]:
-    """The records of a split as `segment` wrote it; there may be none. Each has its target, unless it need not, segmented."""
+    """The records of a split as `segment` wrote it; there may be none.
+
+    A UserError for a target that is not segmented and, with `need_target`, for a record
+    without a target.
+    """
     for record in read_records(_there(path), allow_empty=True):
         if record.target is None and need_target:
             todo = "give --teacher, a model that writes the targets"
             raise UserError("the record has no target", where=record.where, todo=todo)
         if record.target is not None and record.target_segments is None:
-            todo = "run `pipedec segment` on this file"
             raise UserError(
-                "the target is not segmented", where=record.where, todo=todo
+                "the target is not segmented",
+                where=record.where,
+                todo="run `pipedec segment` on this file",
             )
         yield record
 
@@ -98,9 +101,14 @@ def load_segmentation(path: Path) -> Segmentation:
 
 
 def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Segmenter:
-    """The segmenter of a folder that `segment` wrote, or of a segmentation whose sentence model a checkpoint's holds."""
+    """What cuts texts as the data of a folder were cut.
+
+    The folder is one that `segment` wrote, or that of a model, whose `segmentation`
+    stands in its settings. Its file sentences.json says where sentences end.
+    """
     segmentation = segmentation or load_segmentation(folder / SEGMENTATION_FILE)
-    if (level := segmentation.level) in ("phrase", "field"):
+    level = segmentation.level
+    if level in ("phrase", "field"):
         return make_segmenter(
             level, separators=segmentation.separators, fields=segmentation.fields
         )
@@ -136,7 +144,11 @@ def save_segmented(
     segmenter: Segmenter,
     details: Mapping[str, Any],
 ) -> list[Path]:
-    """Write what the other commands read: all of it or, on an error, none. The `details` go into segmentation.json."""
+    """Write what the other commands read: all of it or, on an error, none. Returns the files.
+
+    The `details`, such as the manifest, go into segmentation.json beside the
+    segmentation.
+    """
     artifact = Artifact.segmentation(folder)
     texts: dict[Path, Iterable[str]] = {}
     for name in SPLITS:
@@ -156,10 +168,14 @@ def save_segmented(
 
 
 def segmented_with(path: Path, setting: str) -> str | None:
-    """A setting that data were segmented with, the recipe for one, as their segmentation.json tells; None if it does not."""
-    content: Any = (
-        read_json(path, Segmentation, "pipedec segment") if path.is_file() else None
-    )
+    """The value of a setting that data were segmented with, such as the recipe.
+
+    `path` is their segmentation.json. None if there is no such file, or if its manifest
+    does not have the setting as a text.
+    """
+    if not path.is_file():
+        return None
+    content: Any = read_json(path, Segmentation, "pipedec segment")
     for key in ("manifest", "settings", setting):
         content = content.get(key) if isinstance(content, dict) else None
     return content if isinstance(content, str) else None
@@ -168,5 +184,5 @@ def segmented_with(path: Path, setting: str) -> str | None:
 def _there(path: Path) -> Path:
     if not path.exists():
         todo = "run `pipedec segment DATA` first, or give a path"
-        raise UserError("no such file", where=str(path), todo=todo)
+        raise UserError("no such file", where=path, todo=todo)
     return path

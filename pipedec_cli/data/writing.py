@@ -9,7 +9,6 @@ import platform
 import re
 import shlex
 import socket
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from time import strftime
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, Literal, Self, TextIO
 
 from pipedec_cli.data.errors import UserError, log, naming
 from pipedec_cli.data.reading import as_json, real, require_writable
@@ -33,33 +32,34 @@ _LONGEST: Final = 400
 
 @contextmanager
 def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None]:
-    """Be the only one that writes to a file or a `folder`.
+    """Be the only one that writes to a file or, with `folder`, to a folder.
 
     A `UserError` if there is another writer: it says who, and what `todo`. The folder
-    is made if need be, and removed again if it is still empty. Warns if the file system
-    has no locks. Nothing is locked where nothing can be written.
+    that holds the lock is made if need be, and removed again if it is still empty.
+    Warns if the file system has no locks. Nothing is locked where nothing can be
+    written.
     """
     path = real(path)
     lock = path / ".lock" if folder else path.with_name(f".{path.name}.lock")
-    if made := not lock.parent.exists():
+    is_new = not lock.parent.exists()
+    if is_new:
         require_writable(lock.parent)
     lock.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         if os.access(lock.parent, os.W_OK):
             with naming(path, instead=True):
-                file, got_it = _lock(lock)
+                file, holder = _lock(lock)
             held.callback(os.close, file)
-            if got_it is None:
+            if holder == "nobody can":
                 unlocked = f"there are no locks in {lock.parent}"
                 log.warning(
                     f"{unlocked}: make sure that no other command writes to {path}"
                 )
-            if got_it is False:
+            if holder == "another":
                 what = f"is being written by {_told(file)}"
-                raise UserError(what, where=str(path), todo=f"wait for it, or {todo}")
-            held.callback(
-                _remove, lock, folder=made
-            )  # before it is released: then it may be another's
+                raise UserError(what, where=path, todo=f"wait for it, or {todo}")
+            # Removed before it is released: then it may be another's.
+            held.callback(_remove, lock, folder=is_new)
             command = shlex.join(["pipedec", *sys.argv[1:]])[:100]
             since = strftime("%Y-%m-%d %H:%M")
             told = f"process {os.getpid()} on {socket.gethostname()} since {since} ({command})"
@@ -82,7 +82,7 @@ def writer_of(folder: Path) -> str | None:
 
 
 def _told(lock: int) -> str:
-    """Who holds a lock, as its file tells."""
+    """Who holds a lock, as its file tells, whose descriptor is given."""
     told = " ".join(os.pread(lock, _LONGEST, 0).decode(errors="replace").split())
     return told if told.startswith("process ") else "another process"
 
@@ -95,12 +95,15 @@ def _remove(lock: Path, *, folder: bool) -> None:
 
 
 def new_file(path: Path) -> tuple[Path, int]:
-    """A new hidden file beside a path and its descriptor, which holds its lock. What killed processes left is removed."""
+    """A new hidden file beside a path, in which the path's content is written, and its descriptor, which holds its lock.
+
+    What killed processes left of such files is removed.
+    """
     remove_partials(path.parent, escape(path.name))
     while True:
         temporary = path.with_name(f".{path.name}.{token_hex(4)}.partial")
-        file, got_it = _lock(temporary)
-        if got_it is not False:  # False: another process is removing it as left over
+        file, holder = _lock(temporary)
+        if holder != "another":  # another process removes it as left over
             return temporary, file
         os.close(file)
 
@@ -113,8 +116,8 @@ def remove_partials(folder: Path, name: str = "*") -> list[Path]:
     removed = []
     for left in _partials(folder, name):
         with suppress(OSError):
-            file, got_it = _lock(left)
-            if got_it:
+            file, holder = _lock(left)
+            if holder == "we":
                 left.unlink()
                 removed.append(left)
             os.close(file)
@@ -125,27 +128,27 @@ def _partials(folder: Path, name: str) -> Iterator[Path]:
     return folder.glob(f".{name}.*.partial")
 
 
-def _lock(path: Path) -> tuple[int, bool | None]:
-    """Open a file, made if need be, and try its lock: whether that succeeded, or None where there are no locks."""
+def _lock(path: Path) -> tuple[int, Literal["we", "another", "nobody can"]]:
+    """Open a file, made if need be, and try to lock it. Returns its descriptor, and who holds the lock now."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return file, False
+            return file, "another"
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 os.close(file)
                 raise
-            return file, None
+            return file, "nobody can"
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file), path.stat()):
-                return file, True
+                return file, "we"
         os.close(file)  # the path now is another file, or none
 
 
 def backups(*paths: Path) -> list[Path]:
-    """Where earlier files are kept: beside them, as FILE.bak, or with a number behind it where one of these is taken."""
+    """Free names for files that are to be kept: FILE.bak for each, or all with the same number, FILE.bak2, where one is taken."""
     for number in count(1):
         ending = ".bak" if number == 1 else f".bak{number}"
         kept = [path.with_name(path.name + ending) for path in paths]
@@ -182,9 +185,8 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            temporary.replace(
-                path
-            )  # while its lock is held: what nobody holds is cleaned away
+            # While its lock is held: what nobody holds is cleaned away.
+            temporary.replace(path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
@@ -192,17 +194,16 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
 
 
 def write_together(texts: Mapping[Path, Iterable[str]], last: Path) -> None:
-    """Write text files that belong together: all of them or, on an error, none.
+    """Write text files that belong together, each from the parts of its text: all of them or, on an error, none.
 
     The file `last` stands for the others. It goes before they come, and comes when they
     are there: a kill in between leaves no mixture of old and new files that seems
     whole.
     """
     with ExitStack() as stack:
-        files: dict[Path, TextIO] = {}
-        for path in sorted(
-            texts, key=lambda path: path != last
-        ):  # the first one entered gets its name last
+        files = {}
+        # The first one that is entered gets its name last.
+        for path in sorted(texts, key=lambda path: path != last):
             files[path] = stack.enter_context(atomic_writer(path))
         for path, parts in texts.items():
             with naming(path):
@@ -225,8 +226,8 @@ def to_json(value: object, *, indent: int | None = None) -> str:
 def rounded(values: Mapping[str, Any], digits: int) -> dict[str, Any]:
     """The values with fractions rounded, for JSON that a person may look at."""
     return {
-        name: round(one, digits) if isinstance(one, float) else one
-        for name, one in values.items()
+        name: round(value, digits) if isinstance(value, float) else value
+        for name, value in values.items()
     }
 
 
@@ -259,11 +260,9 @@ def record_fields(record: Record) -> dict[str, Any]:
         fields["id"] = record.id
     fields["source"] = record.source
     if record.target is not None:
-        fields["target"] = (
-            record.target
-            if record.target_fields is None
-            else dict(record.target_fields)
-        )
+        fields["target"] = record.target
+    if record.target_fields is not None:
+        fields["target"] = dict(record.target_fields)
     if record.target_segments is not None:
         fields["target_segments"] = list(record.target_segments)
     if record.references:
@@ -293,25 +292,22 @@ class JsonLinesAppender:
         size = os.fstat(self._file.fileno()).st_size
         try:
             with naming(self.path):
-                while (
-                    line
-                ):  # a nearly full disk takes a part before it refuses the rest
+                # A nearly full disk takes a part before it refuses the rest.
+                while line:
                     line = line[self._file.write(line) or 0 :]
         except OSError:
             with suppress(OSError):
                 self._file.truncate(size)
-                self._file.seek(
-                    size
-                )  # the next line, if there is one, must not leave a hole
+                # The next line, if there is one, must not leave a hole.
+                self._file.seek(size)
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with suppress(
-            OSError
-        ):  # lines were flushed as they came; nothing is left to write
+        # Lines were flushed as they came; nothing is left to write.
+        with suppress(OSError):
             self._file.close()
 
 
@@ -340,18 +336,19 @@ def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
             with suppress(UserError):
                 value = as_json(file.readline(), str(path), number)
             if not isinstance(value, dict):
+                where = f"{path}:{number}"
                 todo = "this file was not written by pipedec"
-                raise UserError(
-                    "not a JSON object", where=f"{path}:{number}", todo=todo
-                )
+                raise UserError("not a JSON object", where=where, todo=todo)
             yield value
 
 
 def first_object(path: Path) -> dict[str, Any]:
-    """The object in the first line of a JSON-lines file, or in a JSON file; {} for another file."""
+    """The object in the first line of a JSON-lines file, or in an indented JSON file; {} for another file."""
     with path.open("rb") as file, suppress(UserError):
-        line = file.readline()
-        value = as_json(line + file.read() if line == b"{\n" else line, str(path))
+        content = file.readline()
+        if content == b"{\n":  # an indented file
+            content += file.read()
+        value = as_json(content, str(path))
         if isinstance(value, dict):
             return value
     return {}
@@ -366,10 +363,10 @@ def require_own(path: Path, keys: Set[str], made_by: str) -> None:
 def require_own_together(
     paths: Iterable[Path], last: Path, keys: Set[str], made_by: str
 ) -> None:
-    """The same for files that `write_together` writes.
+    """Raise a UserError if files stand there that the command `made_by` did not write together.
 
-    The file `last` tells whose they are: it has these keys, or a kill has left it
-    unfinished.
+    The file `last` tells whose those at `paths` are: it has these keys, or a kill has
+    left it unfinished.
     """
     require_own(last, keys, made_by)
     place = real(last)
@@ -388,13 +385,13 @@ def _is_filled(path: Path) -> bool:
 def _foreign(path: Path, made_by: str) -> UserError:
     """The error of a file that would be lost."""
     what = f"was not written by `{made_by}`"
-    return UserError(what, where=str(path), todo="give another --out, or move it away")
+    return UserError(what, where=path, todo="give another --out, or move it away")
 
 
 def manifest(
     settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()
 ) -> dict[str, Any]:
-    """What made a result, to be saved beside it: versions, machine, resolved settings and hashes of what was read.
+    """What made a result, to be saved beside it: versions, machine, `settings` and hashes of the `inputs` that were read.
 
     It holds no time of day: the same command on the same data writes the same. Paths
     are written as strings; standard input, folders and hub data sets have no hash.
@@ -416,11 +413,11 @@ def named_by_hash(parts: Iterable[str], identity: Mapping[str, Any]) -> str:
 
 
 def hashed(path: Path | str) -> dict[str, str | None]:
-    """What was read, as a manifest lists it."""
-    return {
-        "path": str(path),
-        "sha256": file_sha256(Path(path)) if Path(path).is_file() else None,
-    }
+    """What was read, as a manifest lists it: its path and, of a file, its hash."""
+    sha256 = None
+    if Path(path).is_file():
+        sha256 = file_sha256(Path(path))
+    return {"path": str(path), "sha256": sha256}
 
 
 def package_versions(*others: str) -> dict[str, str | None]:
@@ -430,10 +427,8 @@ def package_versions(*others: str) -> dict[str, str | None]:
 
 def package_version(name: str) -> str | None:
     """The installed version of a package, read without importing it; None if it is not installed, as pipedec in a source tree."""
-    from importlib.metadata import (
-        PackageNotFoundError,
-        version,
-    )  # 35 ms of `pipedec --help`
+    # Late: it takes 35 ms, which `pipedec --help` does not have.
+    from importlib.metadata import PackageNotFoundError, version
 
     with suppress(PackageNotFoundError):
         return version(name)
@@ -444,21 +439,3 @@ def file_sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def cache_folder() -> Path:
-    """The folder, which need not exist; a ValueError or RuntimeError if the environment names none."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if not root.is_absolute():
-        raise ValueError(f"XDG_CACHE_HOME is {str(root)!r}, not an absolute path")
-    return root / "pipedec"
-
-
-def is_safe(path: Path) -> bool:
-    """Whether a file or folder exists, and only the user and root can have written it, by owner and mode."""
-    with suppress(FileNotFoundError):
-        state = path.stat()
-        return state.st_uid in (0, os.geteuid()) and not state.st_mode & (
-            stat.S_IWGRP | stat.S_IWOTH
-        )
-    return False

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 #: Source tokens of the paper's shapes, and of fields.
 _SOURCE, _FIELDS_SOURCE = 512, 300
-#: How rows start: None for one string, a delay, or the rows of fields.
+#: How the rows of a text start: None for one row, a delay in time-steps, all together,
+#: or "blind": all together, and none sees another.
 _Start = int | Literal["together", "blind"] | None
 
 
@@ -41,9 +42,10 @@ def bench(
     """
     peers, drafts = parse_compared(settings, refused=EXACT)
     if drafts:
-        what = "--compare: the speed of exact mode depends on the text, and here texts mean nothing"
-        todo = "run `pipedec report --compare exact` on a trained model"
-        raise UserError(what, todo=todo)
+        raise UserError(
+            "--compare: the speed of exact mode depends on the text, and here texts mean nothing",
+            todo="run `pipedec report --compare exact` on a trained model",
+        )
     require_gguf(peers, settings.model, "--model", settings.peer_gguf)
     lengths = _chosen_lengths(settings)
     log.info(f"loading {settings.model} …")
@@ -78,9 +80,11 @@ def bench(
 def _plan(
     settings: BenchSettings, decoders: Sequence[Decoder], lengths: Lengths
 ) -> list[Entry]:
-    """The sequential decoder and the others, in each dtype, on the same random sources.
+    """An entry for the sequential decoder and for each way to start rows, with each of the decoders, on the same random sources.
 
-    Of fields a decoder-only model has blind rows as well.
+    The `decoders` are the same model in several dtypes; `lengths` say how long sources
+    and texts are. Where the texts are objects, a decoder-only model has blind rows as
+    well: each answers for its key without a view of the others.
     """
     checkpoint = decoders[0].checkpoint
     prompted = checkpoint.backbone.prompted
@@ -162,9 +166,10 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
     is_fields = settings.shape == "fields"
     is_named = bool(settings.shape) and not is_fields
     if len(both) == 1 or (both and is_named):
-        what = "lengths are given either as --shape, or as --subsequences and --tokens"
-        todo = "for example `--shape pubmed`, or `--subsequences 8 --tokens 12`"
-        raise UserError(what, todo=todo)
+        raise UserError(
+            "lengths are given either as --shape, or as --subsequences and --tokens",
+            todo="for example `--shape pubmed`, or `--subsequences 8 --tokens 12`",
+        )
     if is_fields:
         if settings.asked("delays"):
             what = "fields start all at once: --delays does not apply"

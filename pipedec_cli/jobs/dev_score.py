@@ -46,8 +46,8 @@ class DevScorer:
         If it is the best so far, notes why these texts are of no use yet: such as that
         they are as good when texts and sources are exchanged.
         """
-        from pipedec_cli.metrics.faults import as_good_when_exchanged
         from pipedec_cli.metrics.scoring import score_predictions
+        from pipedec_cli.metrics.useless import as_good_when_exchanged
 
         scores = score_predictions(self._generate(), self.measure)
         score = scores.values[self.measure.primary] or 0.0
@@ -58,6 +58,7 @@ class DevScorer:
         return score
 
     def _generate(self) -> list[Generated]:
+        """The texts that the present weights write for the records, each with its record."""
         from pipedec_cli.decoding.batch_size import choose_batch_size
         from pipedec_cli.decoding.decoder import Decoder
         from pipedec_cli.model.lora import merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,39 +25,48 @@ if TYPE_CHECKING:
 FEW_UPDATES: Final = 500
 
 
-def estimate(
-    checkpoint: Checkpoint,
-    data: TrainingData,
-    examples: Sequence[Encoded],
-    dev: Sequence[Encoded],
-    hyper: Hyperparameters,
-    settings: TrainSettings,
-    target: Path,
-    listen: Listen,
-) -> None:
+@dataclass(frozen=True)
+class Prepared:
+    """A training before its first update."""
+
+    checkpoint: Checkpoint  # the model that is trained
+    data: TrainingData
+    examples: Sequence[Encoded]  # the records of train as token ids
+    dev: Sequence[Encoded]  # those of dev; empty if there are none
+    hyper: Hyperparameters
+    settings: TrainSettings
+    target: Path  # the folder that is written
+
+
+def estimate(training: Prepared, listen: Listen) -> None:
     """Run the longest batch, and say which disk training takes and what it leaves out.
 
     A `UserError` if the disk or the memory is too small.
     """
     from pipedec_cli.training.cost import require_memory, training_disk
 
+    checkpoint = training.checkpoint
+    hyper = training.hyper
+    settings = training.settings
+    count = len(training.examples)
+
     def name(number: int) -> str:
-        return f"record {data.train[number].id!r}"
+        return f"record {training.data.train[number].id!r}"
 
     def name_of_dev(number: int) -> str:
-        return f"record {data.dev[number].id!r} of dev"
+        return f"record {training.data.dev[number].id!r} of dev"
 
-    if dev:
+    if training.dev:
         single = replace(hyper, batch_size=1)  # dev examples are evaluated one by one
-        require_memory(checkpoint, dev, single, name=name_of_dev)
+        require_memory(checkpoint, training.dev, single, name=name_of_dev)
     with stage(listen, "running the longest batch"):
-        fit_memory(checkpoint, examples, hyper, name=name)
-    _warn_of_few(len(examples), hyper, settings)
-    _warn_of_long(checkpoint, examples)
+        fit_memory(checkpoint, training.examples, hyper, name=name)
+    _warn_of_few(count, hyper, settings)
+    _warn_of_long(checkpoint, training.examples)
     _warn_of_bfloat16(hyper, settings)
     disk = training_disk(checkpoint, hyper, KEPT_CHECKPOINTS)
     _say_size(checkpoint, hyper, settings)
-    _say_disk(disk, len(examples), hyper, target)
+    _say_disk(disk, count, hyper, training.target)
 
 
 def fit_memory(
@@ -67,16 +76,20 @@ def fit_memory(
     *,
     name: Callable[[int], str],
 ) -> None:
-    """Run the longest batch. If it does not fit, keep less of it for the backward pass, which takes a third more time."""
-    from pipedec_cli.training.cost import run_longest
+    """Run the longest batch. If it does not fit the memory, let the model keep less of it for the backward pass.
+
+    The layers are then computed again in the backward pass, which takes a third more
+    time. A `UserError` if the memory is too small all the same; it calls the example
+    what `name` makes of its number.
+    """
+    from pipedec_cli.training.cost import BatchTooLargeError, run_longest
     from pipedec_cli.training.loss import recompute, recomputes
 
     try:
         run_longest(checkpoint, examples, hyper, name=name)
-    except UserError as error:
-        is_bound = error.__cause__ is None  # even a lower bound is too much
-        # Other processes would not know of it.
-        if is_bound or recomputes(checkpoint.model) or process_count() > 1:
+    except BatchTooLargeError:
+        # Other processes would not know that the model computes layers again.
+        if recomputes(checkpoint.model) or process_count() > 1:
             raise
         log.info(
             "the longest batch does not fit the memory: layers are computed again in the "
@@ -135,6 +148,7 @@ def _warn_of_long(checkpoint: Checkpoint, examples: Sequence[Encoded]) -> None:
 
 
 def _warn_of_bfloat16(hyper: Hyperparameters, settings: TrainSettings) -> None:
+    """Warn of bfloat16 on a CPU that has no instructions for it."""
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
 
     on_cpu = choose_device(settings.device).type == "cpu"
@@ -148,6 +162,7 @@ def _say_size(
     hyper: Hyperparameters,
     settings: TrainSettings,
 ) -> None:
+    """Say how large the model is, and with which schedule, optimizer and rate it is trained."""
     method = checkpoint.settings
     assert method is not None, "it has them before it is trained"
     size = checkpoint.model.num_parameters() / 1e6
@@ -173,4 +188,4 @@ def _say_disk(disk: Disk, examples: int, hyper: Hyperparameters, target: Path) -
     if free < disk.total:
         what = f"training needs {needed}, {free / 1e6:,.0f} MB are free"
         todo = "free some, or give --out on another disk"
-        raise UserError(what, where=str(target), todo=todo)
+        raise UserError(what, where=target, todo=todo)

@@ -11,8 +11,8 @@ from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.events import Listen, silent
-from pipedec_cli.jobs.commands import all_sources, command_line
-from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
+from pipedec_cli.jobs.command_lines import all_sources, command_line
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import check_out, load_model, read_inputs
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings
@@ -28,12 +28,18 @@ def generate(
     listen: Listen = silent,
     emit: Callable[[Generated, Mapping[str, Any]], None] | None = None,
 ) -> GenerateResult | str | None:
-    """Generate as the settings say. Returns None if the lines went to `emit`, because the output is standard output.
+    """Generate as the settings say.
 
-    With `show_prompt` nothing is generated, and the result is the prompt. `part` and
-    `ray` fill the folder of a job.
+    With their `part` or `ray` the folder of a job is filled. With `show_prompt` nothing
+    is generated.
 
-    `emit` takes each result and its line.
+    Args:
+        settings: what to generate, and how.
+        listen: takes the events.
+        emit: takes each result and its line, where the output is standard output.
+
+    Returns:
+        What was done; the prompt with `show_prompt`; None if the lines went to `emit`.
     """
     check_settings(settings)
     if settings.part or settings.ray:
@@ -41,10 +47,8 @@ def generate(
 
         return shard.run(settings, listen)
     if settings.to_stdout and settings.resume:
-        raise UserError(
-            "--resume goes on with a file, and this run writes none",
-            todo="name one with --out",
-        )
+        what = "--resume goes on with a file, and this run writes none"
+        raise UserError(what, todo="name one with --out")
     if settings.out is not None and not settings.to_stdout:
         check_out(settings, Path(settings.out))
 
@@ -81,53 +85,49 @@ def _prompt(settings: GenerateSettings, decoder: Decoder, inputs: Inputs) -> str
     return "\n".join(parts)
 
 
-def check_settings(settings: RunSettings) -> None:
+def check_settings(settings: GenerateSettings) -> None:
     """A `UserError` if settings do not go together."""
     if settings.text and settings.data is not None:
         raise UserError("--text and DATA are both given", todo="give one of them")
     _check_blind(settings)
     if settings.draft and not settings.exact:
-        raise UserError(
-            "--draft is for --exact alone",
-            todo="name the sequential model with --exact",
-        )
+        todo = "name the sequential model with --exact"
+        raise UserError("--draft is for --exact alone", todo=todo)
     if settings.data is None:
         of_data = ["plain", "source_field", "target_field"]
         if settings.text:
             of_data += ["skip_invalid", "split"]
-        for name in settings.asked(*of_data):
-            what = f"{name} says what DATA is, and there is none"
-            raise UserError(what, todo="give a file, or -")
+        what = "says what DATA is, and there is none"
+        settings.refuse(*of_data, what=what, todo="give a file, or -")
 
 
-def _check_blind(settings: RunSettings) -> None:
-    """A `UserError` if settings do not go with the questions to an ordinary model."""
+def _check_blind(settings: GenerateSettings) -> None:
+    """A `UserError` if settings do not go with questions to a model that was not trained for them, or are for these alone."""
     if settings.is_blind and (settings.exact or settings.model in (None, "pipelined")):
         what = "--schema, --fields, --shots and --ask are for an ordinary decoder-only model"
         more = "and leave --exact out" if settings.exact else "or leave them out"
         raise UserError(what, todo=f"name it with --model, {more}")
     if settings.shots and settings.chat:
-        raise UserError(
-            "examples do not go into a chat", todo="leave --chat or --shots out"
-        )
+        todo = "leave --chat or --shots out"
+        raise UserError("examples do not go into a chat", todo=todo)
     if not settings.is_blind:
-        for name in settings.asked("calibrate", "show_prompt"):
-            what = f"{name} is for --schema, --fields, --shots and --ask"
-            raise UserError(what, todo="leave it out")
+        what = "is for --schema, --fields, --shots and --ask"
+        settings.refuse("calibrate", "show_prompt", what=what)
 
 
 def next_commands(settings: GenerateSettings, out: Path) -> str:
-    """The commands to go on with: to score the predictions in `out`, if they have targets, or to generate from all sources."""
+    """The commands to go on with: to score the predictions in `out`, if they have targets, or to generate from all sources.
+
+    "" if there is none to name.
+    """
     where = settings.workspace
     place = settings.place
     if not out.is_file():
         return ""
     if next(PredictionsFile(out).lines(), {}).get("target") is None:
-        every = (
-            None
-            if settings.data or settings.text
-            else all_sources(place.data, settings.model, where)
-        )
+        if settings.data or settings.text:
+            return ""
+        every = all_sources(place.data, settings.model, where)
         if every is None:
             return ""
         alone = f"these are the sources of {settings.split or 'test'} alone"

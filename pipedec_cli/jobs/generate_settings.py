@@ -177,10 +177,6 @@ class GenerateSettings(WorkflowSettings):
         )
 
 
-#: What a run of a decoder over records needs.
-RunSettings = GenerateSettings
-
-
 @dataclass(frozen=True, kw_only=True)
 class MergeSettings(Settings):
     """The settings of `pipedec shard merge`."""

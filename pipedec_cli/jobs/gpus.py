@@ -29,7 +29,7 @@ def only_gpu(device: str) -> Iterator[str]:
         raise UserError(what, todo="train in a process of its own")
     before = os.environ.get(_GPUS)
     visible = number
-    if before is not None:
+    if before is not None:  # some are hidden already, and numbers count the others
         visible = "".join(before.split(",")[int(number) :][:1])
     os.environ[_GPUS] = visible
     try:

@@ -17,6 +17,7 @@ from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.importers import (
     IMPORTERS,
     CleaningCounts,
+    ImportedFile,
     cleaned,
     parallel,
     splits_at,
@@ -26,7 +27,6 @@ from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import (
-    TargetStatistics,
     describe_targets,
     make_segmenter,
 )
@@ -89,16 +89,6 @@ class ImportSettings(Settings):
 
 
 @dataclass(frozen=True)
-class ImportedFile:
-    """One file that was written, and what was counted in it."""
-
-    path: str
-    split: SplitName | None  # None if the data set was a single file
-    tally: CleaningCounts
-    statistics: TargetStatistics
-
-
-@dataclass(frozen=True)
 class ImportedData:
     """What `import` wrote: its files, and the paper's figures for the data set, if it is one of the paper's."""
 
@@ -145,7 +135,11 @@ def import_data(
 
 
 def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
-    """The file of each split, None for a location without any; a `UserError` over or beside an input."""
+    """The file that is written for each split; None stands for a single file without splits.
+
+    A `UserError` for a file that cannot be written, that would be over or beside an
+    input, or that stands there and is not ours.
+    """
     paths = _named(settings, _splits_of(settings))
     for path in paths.values():
         if not settings.to_stdout:
@@ -167,7 +161,7 @@ def _splits_of(settings: ImportSettings) -> tuple[SplitName, ...]:
 def _named(
     settings: ImportSettings, splits: Sequence[SplitName]
 ) -> dict[SplitName | None, Path]:
-    """The file of each split: the one that is asked for, or one in a folder."""
+    """The file for each of the splits: of one split the file that is asked for, of several a file each in a folder."""
     if len(splits) <= 1:
         name = f"{settings.name}.jsonl"
         if settings.split:
@@ -181,24 +175,28 @@ def _named(
     folder = settings.out or Path(settings.name)
     if folder.is_file():
         what = "is a file, and there are several splits to write"
-        raise UserError(what, where=str(folder), todo="give a folder, or --split")
+        raise UserError(what, where=folder, todo="give a folder, or --split")
     return {split: folder / f"{split}.jsonl" for split in splits}
 
 
 def _keep_inputs(settings: ImportSettings, path: Path) -> None:
     """A `UserError` if a file would be written over an input, or into its folder."""
     for given in filter(None, (Path(settings.location), settings.targets)):
-        taken = path.parent if given.is_dir() else path
-        if given.exists() and real(taken) == real(given):
+        written = path.parent if given.is_dir() else path
+        if given.exists() and real(written) == real(given):
             over = "into the folder" if given.is_dir() else "over the file"
             what = f"would be written {over} that is read"
-            raise UserError(what, where=str(path), todo="give another place as --out")
+            raise UserError(what, where=path, todo="give another place as --out")
 
 
 def _import(
     settings: ImportSettings, paths: dict[SplitName | None, Path], listen: Listen
 ) -> list[ImportedFile]:
-    """Write each split when all is read, and count its targets; without any its name is one that `segment` skips."""
+    """Write the file of each split, and count what it holds; returns a record for each file.
+
+    Of several splits, the file of one without any target, as test splits are published,
+    gets a name that `pipedec segment` passes over; `paths` is changed to it.
+    """
     tallies = _write_all(settings, paths, listen)
     for split, tally in tallies.items():
         for note in tally.notes():
@@ -221,7 +219,7 @@ def _write_all(
     """Write the files of all splits, or none of them. Returns what was counted in each."""
     folder = next(iter(paths.values())).parent
     is_new = not folder.exists()
-    tallies: dict[SplitName | None, CleaningCounts] = {}
+    tallies = {}
     try:
         with ExitStack() as written:  # all files get their names at its end
             for split, path in paths.items():
@@ -239,7 +237,7 @@ def _rename_unlabelled(
     paths: dict[SplitName | None, Path],
     tallies: Mapping[SplitName | None, CleaningCounts],
 ) -> None:
-    """Give the files without any target names that `segment` skips."""
+    """Rename the files without any target, and their entries in `paths`: `pipedec segment` takes no record without one."""
     for split, tally in tallies.items():
         if tally.times["without_target"] == tally.examples:
             path = paths[split].with_name(f"unlabelled-{split}.jsonl")
@@ -250,7 +248,10 @@ def _rename_unlabelled(
 
 
 def _segmenting(settings: ImportSettings, path: Path) -> Callable[[Record], Record]:
-    """Cuts the target of a record, to count its parts. Text is cut by what is learnt from the first targets in a file."""
+    """What cuts the target of a record into its parts, which are then counted.
+
+    Text is cut by what is learnt from the first targets in the file at `path`.
+    """
     # Parallel text without a separator is in sentences.
     level: Level = IMPORTERS[settings.name][0]
     if settings.separator == "":
@@ -271,7 +272,7 @@ def _segmenting(settings: ImportSettings, path: Path) -> Callable[[Record], Reco
 def _first_targets(path: Path) -> list[str]:
     """The first targets of a file that are texts, as many as sentences are learnt from."""
     characters = 0
-    targets: list[str] = []
+    targets = []
     for record in read_records(path):
         if characters > TRAINING_CHARACTERS:
             break
@@ -284,7 +285,7 @@ def _first_targets(path: Path) -> list[str]:
 def _write(
     settings: ImportSettings, file: TextIO, split: SplitName | None, listen: Listen
 ) -> CleaningCounts:
-    """Write one split, or one file, which must hold something."""
+    """Write one split, or with None all of the location, to a file. Returns what was counted; a `UserError` if it holds nothing."""
     tally = CleaningCounts()
     read = IMPORTERS[settings.name][1]
     if settings.name == "parallel":

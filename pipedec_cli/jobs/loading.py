@@ -1,4 +1,8 @@
-"""The records that are read and the models that are loaded, blind rows among them, as the settings of a run say."""
+"""The records that are read and the models that are loaded, as the settings of a run say.
+
+Blind rows are those of an ordinary model that was not trained for them: each row is a
+question about the source, answered without a view of the others.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.events import Listen, silent, stage
-from pipedec_cli.jobs.generate_settings import RunSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.objects.json_schema import GivenSchema, load_schema, tree_in
 from pipedec_cli.objects.schema import learn_schema, read_short, settled
 from pipedec_cli.objects.tree import tree_of
@@ -61,8 +65,11 @@ _CHOSEN_FROM: Final = 2_000
 MOST_FITTED, FEW_FITTED = 200, 24
 
 
-def blind_rows(settings: RunSettings) -> Rows:
-    """What the rows ask for. A UserError for a file that cannot be used."""
+def blind_rows(settings: GenerateSettings) -> Rows:
+    """What blind rows ask for: keys with their kinds, or questions, and the examples that are shown.
+
+    A UserError for a file that cannot be used.
+    """
     from pipedec_cli.objects.candidates import with_values
     from pipedec_cli.objects.rows import Rows
 
@@ -80,9 +87,10 @@ def blind_rows(settings: RunSettings) -> Rows:
         tree = tree_of(learn_schema(records)[0] if records else ())
     fields = [*tree.values()]
     if count > len(records):
-        what = f"has {len(records):,} records with an object as target"
         raise UserError(
-            what, where=location, todo=f"give at least {count}, or fewer --shots"
+            f"has {len(records):,} records with an object as target",
+            where=location,
+            todo=f"give at least {count}, or fewer --shots",
         )
     if records:
         _warn_of_unfilled(records, fields, location)
@@ -97,42 +105,49 @@ def blind_rows(settings: RunSettings) -> Rows:
 def _warn_of_unfilled(
     records: Sequence[Record], fields: Sequence[Field], location: str
 ) -> None:
-    """Warn of keys that no record fills: a model that is shown them so learns that they have no value."""
+    """Warn of keys for which no record has a value: a model that is shown these records learns that they have none.
+
+    `location` is the file of the records.
+    """
     values = (leaf for record in records for leaf in leaves(record.target_fields or {}))
     filled = {any_item(keys) for keys, value in values if kind_of(value)}
-    if unfilled := [field.name for field in fields if field.keys not in filled]:
+    unfilled = [field.name for field in fields if field.keys not in filled]
+    if unfilled:
         keys = some_names(unfilled)
         log.warning(
             f"{location}: no record has a value for {keys}: are the keys spelled alike?"
         )
 
 
-def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
+def _with_targets(location: str, settings: GenerateSettings) -> Iterator[Record]:
     """The first records of a file that have an object as target."""
-    if (place := Path(location)).exists() and not (place.is_file() or place.is_dir()):
+    path = Path(location)
+    if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(
             "is a pipe or a device",
             where=location,
             todo="give a file, which can be read again",
         )
     names = FieldNames(settings.source_field, settings.target_field)
-    found = (
+    with_objects = (
         record
         for record in read_records(location, names)
         if record.target_fields is not None
     )
-    return islice(found, _CHOSEN_FROM)
+    return islice(with_objects, _CHOSEN_FROM)
 
 
 def choose_shots(
     records: Sequence[Record], fields: Sequence[Field], count: int
 ) -> list[Record]:
-    """Examples whose values stand in their texts, and that show each key with a value and without, as evenly as can be.
+    """Choose `count` of the records as examples for a prompt.
 
-    One after the other the record is taken whose keys have been shown least in its
-    ways; the first of equals. Values that are not in their text would teach what a row
-    that is held to its text cannot write.
+    Records come first whose values all stand in their texts: others would teach what a
+    row that is held to its text cannot write. Among these, one after the other, the
+    record is taken that shows of its keys what was shown least so far, with a value or
+    without, and which value; the first of equals.
     """
+    # Keys whose values are to stand in the text: not those of a choice.
     free = {
         field.keys for field in fields if field.kind != "boolean" and not field.enum
     }
@@ -154,7 +169,7 @@ def choose_shots(
 
 
 def _ways(record: Record, fields: Sequence[Field]) -> list[tuple[str, bool | str]]:
-    """What a record shows of each key: whether it has a value, and which."""
+    """What a record shows of each key, by its name: True or False for whether it has a value, and the value's text."""
     texts = texts_of(record.target_fields or {}, fields)
     ways: list[tuple[str, bool | str]] = []
     for (field, _), text in zip(rows_of(fields, len(texts)), texts, strict=True):
@@ -183,8 +198,8 @@ WORKSPACE_MODELS: Final = {
 # -----------------------------------------------------------------------------------------------------------
 
 
-def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
-    """Scan the records to generate from: texts of the command line, a split of the workspace, or other data.
+def read_inputs(settings: GenerateSettings, *, keep: Path | None = None) -> Inputs:
+    """Read all records to generate from, to check and count them: texts of the command line, a split of the workspace, or other data.
 
     Files are scanned here and read again while generating, so that memory does not grow
     with them. Standard input, pipes and hub data sets are kept in a temporary file; so
@@ -231,9 +246,9 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
     return inputs
 
 
-def _scan_texts(settings: RunSettings) -> Inputs:
+def _scan_texts(settings: GenerateSettings) -> Inputs:
     """The texts of the command line as records."""
-    texts: list[Record] = []
+    texts = []
     for number, text in enumerate(settings.text, start=1):
         where = f"--text {number}"
         # Bytes that are no UTF-8 come as halves of surrogate pairs.
@@ -259,11 +274,11 @@ def _require_split(place: Workspace, path: Path) -> None:
     place.require(path, "pipedec segment DATA")
     if path.stat().st_size == 0:
         todo = "give --split dev, or data of your own to generate from"
-        raise UserError("is empty", where=str(path), todo=todo)
+        raise UserError("is empty", where=path, todo=todo)
 
 
 def _check_split(
-    settings: RunSettings, path: Path, location: str, split: SplitName
+    settings: GenerateSettings, path: Path, location: str, split: SplitName
 ) -> None:
     """A `UserError` if data of one's own have no such split."""
     if path.is_dir():
@@ -293,21 +308,25 @@ def _warn_of_json(inputs: Inputs, location: str) -> None:
 def find_model(name: str | None, place: Workspace) -> str:
     """The folder or hub name of a finished model, or a `UserError`; None is the workspace's ``pipelined``."""
     name = name or "pipelined"
-    if maker := WORKSPACE_MODELS.get(name):
+    maker = WORKSPACE_MODELS.get(name)
+    if maker:
         folder = place.require(place.model(name), maker)
         require_ended(folder)
         if not is_model(folder):
             todo = f"finish it with `{maker} --resume` and its settings, or start over with --overwrite"
-            raise UserError(
-                "its training has not come to its end", where=str(folder), todo=todo
-            )
+            what = "its training has not come to its end"
+            raise UserError(what, where=folder, todo=todo)
         name = str(folder)
     require_model(name)
     return name
 
 
-def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
-    """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
+def load_model(settings: GenerateSettings, listen: Listen = silent) -> Decoder:
+    """The decoder that a run asks for: a model with its prompt.
+
+    In exact mode it has a drafter as well, whose guesses the model checks; without
+    training it answers a row of its own for each key or question.
+    """
     if settings.exact:
         decoder = _exact_decoder(settings, settings.exact)
     elif settings.is_blind:
@@ -325,8 +344,12 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     return decoder
 
 
-def _exact_decoder(settings: RunSettings, model: str) -> Decoder:
-    """A sequential model, with the draft that was asked for or that there is."""
+def _exact_decoder(settings: GenerateSettings, model: str) -> Decoder:
+    """The decoder of exact mode: the sequential `model`, which writes its own text, and a drafter, whose guesses it checks.
+
+    The drafter is the one of the settings, else a pipelined model if there is one, else
+    the source.
+    """
     from pipedec_cli.decoding.exact import exact_decoder
 
     template = settings.prompt_template
@@ -343,8 +366,8 @@ def _exact_decoder(settings: RunSettings, model: str) -> Decoder:
     return exact_decoder(sequential, drafter)
 
 
-def _refuse_of_pipelined(settings: RunSettings) -> None:
-    """Refuse the settings that only a pipelined decoder has."""
+def _refuse_of_pipelined(settings: GenerateSettings) -> None:
+    """Refuse the settings that only a pipelined decoder has, for a run that has none."""
     unused = ["empty_rows", "stop_on_repeat"]
     todo = "leave it out"
     if settings.delay == "wait":
@@ -352,30 +375,28 @@ def _refuse_of_pipelined(settings: RunSettings) -> None:
     if settings.exact:
         unused += ["model", "sub_max", "time_max"]
         todo = "leave it out, or give --draft pipelined"
-    for name in settings.asked(*unused):
-        what = f"{name} is for a pipelined decoder, and there is none"
-        raise UserError(what, todo=todo)
+    what = "is for a pipelined decoder, and there is none"
+    settings.refuse(*unused, what=what, todo=todo)
 
 
-def _refuse_of_objects(settings: RunSettings, decoder: Decoder) -> None:
+def _refuse_of_objects(settings: GenerateSettings, decoder: Decoder) -> None:
     """Refuse the settings of models that write objects, if this one writes none."""
-    unused: list[str] = []
+    unused = []
     if not (decoder.checkpoint.together or decoder.blind):
         unused += ["chunk", "confidence", "grounded"]
     if decoder.fields is None:
         unused.append("spans")
-    for name in settings.asked(*unused):
-        what = f"{name} is for a model that writes objects, a row for each value"
-        raise UserError(what, todo="leave it out")
+    what = "is for a model that writes objects, a row for each value"
+    settings.refuse(*unused, what=what)
 
 
-def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
+def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
     from pipedec_cli.decoding.blind import blind_decoder
     from pipedec_cli.decoding.calibration import calibrate
 
     rows = blind_rows(settings)  # faults in files come before the weights
-    records: list[Record] = []
+    records = []
     if settings.calibrate:
         records = _fitted_records(settings.calibrate, settings, [*rows.tree.values()])
     decoder = blind_decoder(
@@ -398,7 +419,7 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
 
 
 def _fitted_records(
-    location: str, settings: RunSettings, fields: Sequence[Field]
+    location: str, settings: GenerateSettings, fields: Sequence[Field]
 ) -> list[Record]:
     """The records that thresholds are fitted to; a `UserError` if there are none."""
     from pipedec_cli.objects.candidates import with_values
@@ -413,15 +434,20 @@ def _fitted_records(
 
 
 def load_decoder(
-    settings: RunSettings,
+    settings: GenerateSettings,
     *,
     model: str | None = None,
     consume: bool = True,
     role: str = "",
 ) -> Decoder:
-    """Load the `model`, by default that of the settings, with its own prompt.
+    """Load a model with its own prompt, as the settings say.
 
-    `consume` is `Decoder`'s; the `role` is said.
+    Args:
+        settings: dtype, device, workspace, the longest source, and the model.
+        model: another model than that of the settings.
+        consume: the decoder's engine may empty the matrices of the loaded model; see
+            `Decoder`.
+        role: words before its name in the message that it is loaded.
     """
     model = model or settings.model
     name = find_model(model, settings.place)
@@ -449,11 +475,10 @@ def load_decoder(
     if not is_ours and place.segmentation.exists():
         # The texts of a model from elsewhere are cut as the targets in the workspace
         # were. --text asks for no object.
-        cut = load_segmenter(place.data)
-        is_object = (
-            isinstance(cut, FieldSegmenter) and settings.text and not settings.exact
-        )
-        decoder.checkpoint.segmenter = None if is_object else cut
+        segmenter = load_segmenter(place.data)
+        cuts_objects = isinstance(segmenter, FieldSegmenter)
+        if not (cuts_objects and settings.text and not settings.exact):
+            decoder.checkpoint.segmenter = segmenter
     if model == "pipelined" and decoder.settings.decoder == "sequential":
         what = f"{name} is a sequential model, not a pipelined decoder"
         raise UserError(what, todo="make one with `pipedec train`")
@@ -461,7 +486,11 @@ def load_decoder(
 
 
 def apply_prompt(template: str | None, chat: bool | None, *decoders: Decoder) -> None:
-    """Give a prompt to those decoders that have one, or else to all encoders. None leaves theirs."""
+    """Change how decoders read sources: the `template` of the prompt, and whether it goes into a `chat`; None leaves theirs.
+
+    Of several decoders, those are changed that have a prompt; if none has, all are: an
+    encoder reads the text before the source.
+    """
     prompted = [decoder for decoder in decoders if decoder.text.prompt is not None]
     for decoder in prompted or decoders:
         decoder.read_sources(template, chat=chat)
@@ -470,7 +499,11 @@ def apply_prompt(template: str | None, chat: bool | None, *decoders: Decoder) ->
 def inherit_prompt(
     template: str | None, chat: bool | None, sequential: Decoder, pipelined: Decoder
 ) -> None:
-    """Give a foreign model the prefix, source limit and prompt of a pipelined one; what is asked for stays."""
+    """Let a sequential model from elsewhere read sources as the pipelined one does: prefix, limit and prompt.
+
+    A model that was trained here stays as it is. `template` and `chat` are what the
+    user asks for, which holds.
+    """
     if sequential.checkpoint.settings is not None:
         return
     like = pipelined.text
@@ -483,45 +516,43 @@ def inherit_prompt(
         sequential.read_sources(like.prompt.template, chat=like.prompt.chat)
     else:  # an encoder-decoder has stored the prompt of its teacher
         chat = trained.chat if chat is None else chat
-        own = trained.prompt if chat == trained.chat else None
-        sequential.read_sources(template or own, chat=chat)
+        stored = trained.prompt if chat == trained.chat else None
+        sequential.read_sources(template or stored, chat=chat)
 
 
 def warn_uncompiled(checkpoint: Checkpoint) -> None:
-    """Warn that torch decodes a model of a family that has kernels, since no compiler is there to make them."""
+    """Warn that torch decodes a model of a family that has compiled kernels, since no compiler is there to make them."""
     from pipedec_cli.model.engine.native import describing as specs
     from pipedec_cli.model.engine.native import library as build
     from pipedec_cli.model.engine.native.variants import find_compiler
 
-    is_served = (
-        checkpoint.device.type == "cpu"
-        and checkpoint.model.config.model_type in specs.FAMILIES
-    )
-    asked = build.asked_variant()
-    carried = asked == build.OFF or build.carried_library(asked)
-    if is_served and not carried and find_compiler() is None:
+    on_cpu = checkpoint.device.type == "cpu"
+    has_kernels = checkpoint.model.config.model_type in specs.FAMILIES
+    variant = build.asked_variant()
+    needs_no_compiler = variant == build.OFF or build.carried_library(variant)
+    if not on_cpu or not has_kernels or needs_no_compiler:
+        return
+    if find_compiler() is None:
         todo = "`apt-get install g++` or `xcode-select --install` brings one"
         log.warning(
             f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}"
         )
 
 
-def check_out(settings: RunSettings, path: Path) -> None:
+def check_out(settings: GenerateSettings, path: Path) -> None:
     """A `UserError` unless predictions can be written to a file, whose input is elsewhere."""
     require_place(path)
     if path.exists() and not path.is_file():  # such as /dev/null
         return
     file = PredictionsFile(path)
     place = settings.place
-    read: list[str] = []
+    read = []
     if not settings.text:
         read = [settings.data or str(place.split(settings.split or "test"))]
     keep_apart(read, [path, file.manifest_path, file.invalid_path])
     folders = [real(place.data), *map(real, read)]
     if real(path.parent) in folders:  # a folder of data is read more than once
-        raise UserError(
-            "is in a folder of data", where=str(path), todo="give another --out"
-        )
+        raise UserError("is in a folder of data", where=path, todo="give another --out")
     if not settings.resume:
         require_writable(path)
     file.require_own()

@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 def parse_compared(
     settings: ReportSettings | BenchSettings, refused: Collection[str] = ()
 ) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
-    """The installed peers and the drafts of exact mode in --compare.
+    """What --compare names: the peers, decoders of other libraries, which must be installed, and the drafts of exact mode.
 
-    An error does not offer the `refused` ones.
+    A UserError for another name. It does not offer the `refused` ones, which the caller
+    refuses with a reason of its own.
     """
     names = list(filter(None, listed(settings.compare)))
-    known = ["sequential", *EXACT, *PEERS]
+    choices = ["sequential", *EXACT, *PEERS]
     for name in names:
-        if name not in known and name != "exact":
-            offered = [other for other in known if other not in refused]
+        if name not in choices and name != "exact":
+            offered = [other for other in choices if other not in refused]
             what = f"--compare: there is no {name!r}"
             raise UserError(what, todo=f"choose from {', '.join(offered)}")
         if name not in refused:
@@ -70,12 +71,22 @@ def measure(
 ) -> tuple[list[Entry], Conditions]:
     """Measure the speed and, if the settings say so, the memory of ours and the peers.
 
-    The peers run the checkpoint, a sequential model, on the sources of the first entry,
-    to at most `max_tokens` a text. With `forced` lengths they make exactly as many, and
-    as many sources are timed as the batch size.
+    Args:
+        settings: batch sizes, memory, and the file that llama.cpp runs.
+        entries: ours, the baseline first.
+        peers: the names of decoders of other libraries. They run the checkpoint on the
+            sources of the first entry.
+        checkpoint: a sequential model.
+        max_tokens: the most tokens of a peer's text.
+        listen: takes the events.
+        forced: the lengths are given: peers make exactly `max_tokens`, and as many
+            sources are timed as the batch size.
+        qualities: those of the entries, by name and split; None: nothing is scored.
+        keys: the number of keys of an object; 0 for texts.
 
-    Returns the entries that took part, filled in; see `Entry.filled`. Their `qualities`
-    are by name and split.
+    Returns:
+        The entries that took part, filled in with what was measured, and under which
+        conditions.
     """
     contest = _Contest(settings, listen, forced, list(entries))
     device = str(checkpoint.device)
@@ -117,7 +128,7 @@ def measure(
 
 
 def _disturbed_since(before: ProcessorTime) -> str | None:
-    """What to say of other work on the machine since a moment, if there was much."""
+    """What to say of other work on the machine since the moment `before`; None if there was not much."""
     others = ProcessorTime.now().others(before, os.cpu_count() or 1)
     disturbed = disturbance(others)
     if disturbed:
@@ -154,7 +165,7 @@ class _Contest:
     def add(
         self, name: PeerName, checkpoint: Checkpoint, folder: Path, max_tokens: int
     ) -> None:
-        """Let a peer take part, which may write files to the folder."""
+        """Let a peer take part that runs the checkpoint; it may write files to the folder. One that cannot is left out."""
         sources = self.entries[0].sources
         peer = make_peer(
             name,
@@ -178,12 +189,12 @@ class _Contest:
         self.entries = [entry for entry in self.entries if entry.name != name]
 
     def time(self, size: int, device: str) -> Mapping[str, Timing]:
-        """Time all entries in turns at a batch size: the timings by name."""
+        """Time all entries in turns at a batch `size`; the timings by name."""
         contest = {}
         for entry in self.entries:
             contest[entry.name] = (entry.runner, self.timed(entry, size))
-        number = many(len(self.timed(self.entries[0], size)), "example")
-        passes = f"{many(REPEATS, 'repeat')} and a warm-up of each over {number}"
+        examples = many(len(self.timed(self.entries[0], size)), "example")
+        passes = f"{many(REPEATS, 'repeat')} and a warm-up of each over {examples}"
         log.info(f"timing {', '.join(contest)}: {passes}, batch size {size}")
         began = time.monotonic()
         passed = count(1)
@@ -201,8 +212,8 @@ class _Contest:
             log.warning(self.stopped)
 
         total = len(contest) * (1 + REPEATS)
-        named = f"passes over {number}, batch size {size}"
-        with stage(self.listen, named, total) as advance:
+        label = f"passes over {examples}, batch size {size}"
+        with stage(self.listen, label, total) as advance:
             return time_together(
                 contest,
                 batch_size=size,
@@ -233,8 +244,8 @@ class _Contest:
         """The memory of each entry by name, where it can be measured."""
         log.info("measuring peak memory, each decoder in a process of its own")
         peaks = {}
-        names = "measuring memory"
-        for entry in track(self.listen, self.entries, len(self.entries), names):
+        count = len(self.entries)
+        for entry in track(self.listen, self.entries, count, "measuring memory"):
             size = self.settings.batch_sizes[0]
             if entry.runner.largest_batch is not None:
                 size = min(size, entry.runner.largest_batch)
@@ -247,5 +258,5 @@ class _Contest:
         return peaks
 
     def timed(self, entry: Entry, size: int) -> Sequence[Source]:
-        """The sources that are timed."""
+        """The sources of an entry that are timed at a batch `size`."""
         return entry.sources[:size] if self.forced else entry.sources

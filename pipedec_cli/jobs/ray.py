@@ -31,7 +31,7 @@ from pipedec_cli.data.resumable import Artifact, settings_diff
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.events import Listen, silent, stage
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.run import plan_run, write_part
@@ -94,8 +94,8 @@ class ShardWorker:
 
     settings: GenerateSettings
     place: str  # the working folder, for relative paths
-    job: Mapping[str, Any]  # the manifest
-    run: str  # names this command, for the tries of a shard
+    job: Mapping[str, Any]  # the job's manifest
+    run: str  # a random name of this command: shards are tried anew in each
 
     def __post_init__(self) -> None:
         settle_threads(self.settings.threads)
@@ -119,14 +119,17 @@ class ShardWorker:
             tally = self.write(shard)
         except UserError as problem:
             error = str(problem)
-        except (
-            Exception
-        ) as problem:  # the trouble of one shard does not stop the others
+        # The trouble of one shard does not stop the others.
+        except Exception as problem:
             error = f"{type(problem).__name__}: {first_line(problem)}"
         return {"outcome": [msgspec.json.encode(Outcome(str(shard), tally, error))]}
 
     def write(self, shard: Shard) -> Tally:
-        """Write the file of a shard; a `UserError` if this worker sees other data or another model."""
+        """Write the file of a shard, behind the lines that are there; returns what was counted.
+
+        A `UserError` if this worker sees other data or another model, or if workers have
+        died too often at the same line of the shard.
+        """
         os.chdir(self.place)
         file = PredictionsFile(Path(self.settings.out or "") / shard.file)
         # The tries are counted in a hidden file, which stays only if the worker is
@@ -143,9 +146,9 @@ class ShardWorker:
         write_text(note, f"{self.run} {lines} {tries + 1}")
         try:
             planned = plan_run(self.settings, self.decoder, self.inputs.part(shard))
-            if changed := "; ".join(
-                settings_diff(self.job, {**planned.manifest, "shard": None})
-            ):
+            job = {**planned.manifest, "shard": None}
+            changed = "; ".join(settings_diff(self.job, job))
+            if changed:
                 what = f"{socket.gethostname()} has another job: {changed}"
                 raise UserError(what, todo="is it the same data and model?")
             return write_part(planned, Path(self.settings.out or ""), silent).counts
@@ -156,7 +159,7 @@ class ShardWorker:
 def run_on_ray(
     settings: GenerateSettings, folder: Path, listen: Listen
 ) -> GenerateResult:
-    """Write all shards of a job that are not whole yet."""
+    """Write all shards of a job in a folder that are not whole yet, each by a worker of the cluster."""
     if settings.data == STDIN:
         raise UserError(
             "--ray takes files, not standard input", todo="save the records in a file"
@@ -189,15 +192,13 @@ def run_on_ray(
                 f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already"
             )
         workers.warn_of_cpus()
-        made = _run(ray, settings, job, missing, workers)
-        tally, errors = _gather(made, len(missing), listen)
+        outcomes = _run(ray, settings, job, missing, workers)
+        tally, errors = _gather(outcomes, len(missing), listen)
     left = _not_whole(folder, shards)
     if left:
         why = errors.get(str(left[0]), "Ray lost it")
         what = f"{len(left):,} of {many(count, 'shard')} could not be made; the first, {left[0]}: {why}"
-        raise UserError(
-            what, where=str(folder), todo="the same command goes on with them"
-        )
+        raise UserError(what, where=folder, todo="the same command goes on with them")
     return _end(folder, tally)
 
 
@@ -226,15 +227,18 @@ def _not_whole(folder: Path, shards: Iterable[Shard]) -> list[Shard]:
 
 
 def _gather(
-    made: Iterable[bytes], total: int, listen: Listen
+    outcomes: Iterable[bytes], total: int, listen: Listen
 ) -> tuple[Tally, dict[str, str]]:
-    """The counts of the shards that are made, and what went wrong with others."""
+    """The counts of the shards that were written, and what went wrong with others, by shard.
+
+    `outcomes` come as shards end, an `Outcome` each as JSON, `total` of them.
+    """
     tally = Tally()
-    errors: dict[str, str] = {}
+    errors = {}
     began = perf_counter()
     try:
         with stage(listen, "shards", total) as advance:
-            for encoded in made:
+            for encoded in outcomes:
                 outcome = msgspec.json.decode(encoded, type=Outcome)
                 advance()
                 if outcome.error:
@@ -304,7 +308,8 @@ def _ray() -> Iterator[Any]:
     )
     try:
         try:
-            if address and (host := re.fullmatch(r"([^/:]+):(\d+)", address)):
+            host = re.fullmatch(r"([^/:]+):(\d+)", address or "")
+            if host:
                 socket.create_connection(
                     (host[1], int(host[2])), timeout=CONNECTING
                 ).close()
@@ -351,7 +356,7 @@ def _run(
     missing: list[Shard],
     workers: Workers,
 ) -> Iterator[bytes]:
-    """The outcome of each shard, as they end."""
+    """Have the `missing` shards of a job written; the `Outcome` of each as JSON, as they end."""
     if not missing:
         return
     context = ray.data.DataContext.get_current()
@@ -363,7 +368,7 @@ def _run(
     rows = ray.data.from_items(
         [asdict(shard) for shard in missing], override_num_blocks=len(missing)
     )
-    made = rows.map_batches(
+    outcomes = rows.map_batches(
         ShardWorker,
         fn_constructor_args=(settings, str(Path.cwd()), job, token_hex(8)),
         batch_size=1,
@@ -373,5 +378,5 @@ def _run(
         num_cpus=settings.threads,
         num_gpus=1 if workers.gpus else 0,
     )
-    for row in made.iter_rows():
+    for row in outcomes.iter_rows():
         yield row["outcome"]

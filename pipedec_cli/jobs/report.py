@@ -38,7 +38,7 @@ from pipedec_cli.data.writing import (
     write_together,
 )
 from pipedec_cli.events import Listen, silent
-from pipedec_cli.jobs.commands import command_line, sequential_training
+from pipedec_cli.jobs.command_lines import command_line, sequential_training
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import (
     find_model,
@@ -86,13 +86,14 @@ class Way:
 
 
 def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
-    """The entry of a way to decode.
+    """The entry of a way to decode, with a run over the `inputs` of each split.
 
-    Its command writes the texts of the split that everything is measured on.
+    Its command writes the texts of the last split, on which everything is timed.
     """
     from pipedec_cli.jobs.run import plan_run  # late: it imports torch
 
-    settings, decoder = way.settings, way.decoder
+    settings = way.settings
+    decoder = way.decoder
     runs = []
     for split, records in inputs.items():
         runs.append(plan_run(replace(settings, split=split), decoder, records))
@@ -123,7 +124,10 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
 
 
 def _told_dtype(settings: GenerateSettings) -> StoredDtype | None:
-    """The dtype that a command has to say: a GGUF file's is not float32 by itself."""
+    """The dtype that a command has to say; None if it is what the command takes by itself.
+
+    That is float32, but for a GGUF file, whose weights have a type of their own.
+    """
     is_stored = is_gguf(settings.model or "") or is_gguf(settings.exact or "")
     if settings.dtype == "float32" and not is_stored:
         return None
@@ -131,14 +135,15 @@ def _told_dtype(settings: GenerateSettings) -> StoredDtype | None:
 
 
 def _reading(decoder: Decoder) -> dict[str, Any]:
-    """The settings that make `generate` read sources as this decoder does."""
+    """The settings that make `generate` read sources as this decoder does: prompt, chat, and the longest source."""
     from pipedec_cli.model.text import SOURCE, usual_prompt
 
-    trained, text = decoder.settings, decoder.text
+    trained = decoder.settings
+    text = decoder.text
     reading = dict[str, Any]()
     drafter = decoder.drafter
+    # With a pipelined drafter, `generate` lets both read alike by itself.
     if drafter is None or drafter.decoder is None:
-        # Else `generate` lets both read alike.
         if text.prompt is None and text.prefix != trained.source_prefix:
             reading["prompt_template"] = text.prefix + SOURCE
         if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
@@ -158,9 +163,11 @@ def _reading(decoder: Decoder) -> dict[str, Any]:
 def plan_entries(
     settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft]
 ) -> tuple[list[Entry], str]:
-    """Load the models and plan the entries, the baseline first and peers left out.
+    """Load the models and plan an entry for each way to decode, the baseline first.
 
-    Returns also the baseline in a few words.
+    The `peers`, decoders of other libraries, get their entries later, but what they run
+    must be there. `drafts` are the drafters of exact mode, an entry each. Returns also
+    what the baseline is in a few words.
     """
     usual = GenerateSettings(**settings.some(*_SAME))
     pipelined = load_decoder(usual)
@@ -221,7 +228,11 @@ def _delayed(
 def _warn_unlike(
     pipelined: Decoder, sequential: Decoder, teacher: Teacher | None
 ) -> None:
-    """Say where the two models differ in more than how they decode."""
+    """Warn where the two models differ in more than how they decode: in their training, or from the teacher as it was.
+
+    `teacher` is what the pipelined model's training.json says of the sequential one; None
+    if it had another teacher or none.
+    """
     if teacher and teacher.sha256 not in (None, sequential.sha256):
         name = sequential.checkpoint.name
         what = "is not the teacher that it was: it has been trained since"
@@ -237,16 +248,21 @@ def _warn_unlike(
 
 
 def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
-    """Refuse, before torch is imported, a comparison without a model that it needs."""
+    """Refuse, before torch is imported, a comparison without a model that it needs.
+
+    `others` are the names of entries that run the sequential model: exact mode, peers.
+    """
     name = find_model(settings.model, settings.place)
     if settings.baseline is not None:
         find_model(settings.baseline, settings.place)  # it refuses what is not there
     trained = _trained_as(name)
     if trained.get("decoder") == "sequential":
-        what = f"{name} is a sequential model, not a pipelined decoder"
-        todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
-        raise UserError(what, todo=todo)
-    teacher, own = taught_by(name), settings.place.model("sequential")
+        raise UserError(
+            f"{name} is a sequential model, not a pipelined decoder",
+            todo="give it as --baseline, and as --model a checkpoint that `pipedec train` made",
+        )
+    teacher = taught_by(name)
+    own = settings.place.model("sequential")
     if settings.baseline or teacher or is_model(own):
         sequential = settings.baseline or (teacher.name if teacher else str(own))
         require_gguf(others, sequential, "--baseline", settings.peer_gguf)
@@ -277,9 +293,9 @@ def _exact(
     usual: GenerateSettings,
     ours: Sequence[Way],
 ) -> Iterator[Way]:
-    """The sequential model in exact mode.
+    """A way for each of the `drafts`: the sequential model in exact mode, which checks what a drafter guesses.
 
-    The drafter is the first pipelined way that has a delay.
+    A pipelined drafter is that of the first way among `ours` that has a delay.
     """
     from pipedec_cli.decoding.exact import exact_decoder
 
@@ -307,8 +323,13 @@ def _drafting(ways: Sequence[Way]) -> Way:
 def _serving(
     settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder
 ) -> list[tuple[int, Decoder]]:
-    """The delays to try, each with the checkpoint that serves it."""
-    trained, serving = pipelined.settings, []
+    """The delays to try, each with the model that was trained for it.
+
+    A workspace may have models of their own for some delays. Where no model was trained
+    for a delay, the pipelined one stands, which refuses it.
+    """
+    trained = pipelined.settings
+    serving = []
     for delay in settings.delays or ():
         if delay == "wait":
             continue
@@ -318,14 +339,18 @@ def _serving(
         elif settings.model is None and apart.exists():
             serving.append((delay, load_decoder(replace(usual, model=str(apart)))))
         else:
-            serving.append((delay, pipelined))  # it refuses the delay
+            serving.append((delay, pipelined))
     return serving or [(trained.usual_delay, pipelined)]
 
 
 def _with_teacher(
     settings: ReportSettings, checkpoint: str
 ) -> tuple[ReportSettings, Teacher | None]:
-    """The settings with the teacher of a checkpoint as baseline, if it is still there and no other was given."""
+    """The settings with the teacher of a checkpoint as baseline, and the teacher.
+
+    None, and the settings as they were, if it had none, if it is no longer there, or if
+    the user gave another baseline.
+    """
     teacher = taught_by(checkpoint)
     if teacher is None or settings.baseline not in (None, teacher.name):
         return settings, None
@@ -343,9 +368,10 @@ def _with_teacher(
 def _load_sequential(
     given: str | None, usual: GenerateSettings, others: Sequence[str]
 ) -> Decoder | None:
-    """The sequential model that was given, or the workspace's.
+    """The sequential model that was `given`, or the workspace's; None if neither is there.
 
-    None if there is none and no entry needs it.
+    `usual` are the settings by which it is loaded, `others` the names of the entries
+    that run it in other ways.
     """
     folder = usual.place.model("sequential")
     if given is None and not is_model(folder):
@@ -362,9 +388,10 @@ def _load_sequential(
     settings = replace(usual, model=given or str(folder))
     sequential = load_decoder(settings, consume=consume)
     if sequential.settings.decoder != "sequential":
-        what = f"{sequential.checkpoint.name} is a pipelined decoder"
-        todo = "--baseline takes a sequential model; `pipedec train --decoder sequential` makes one"
-        raise UserError(what, todo=todo)
+        raise UserError(
+            f"{sequential.checkpoint.name} is a pipelined decoder",
+            todo="--baseline takes a sequential model; `pipedec train --decoder sequential` makes one",
+        )
     return sequential
 
 
@@ -374,9 +401,10 @@ def compare(
     drafts: Sequence[Draft],
     listen: Listen,
 ) -> tuple[list[Path], Report]:
-    """Plan, generate, score and measure.
+    """Plan an entry for each way to decode, generate what is missing, score and measure.
 
-    Returns the files of predictions and the comparison.
+    Returns the files of predictions and the comparison. `peers` and `drafts` are as in
+    `plan_entries`.
     """
     planned, called = plan_entries(settings, peers, drafts)
     files, qualities = _write_and_score(settings, planned, listen)
@@ -432,7 +460,7 @@ def _paper(settings: ReportSettings) -> PaperFigures | None:
 
 
 def _key_count(entries: Sequence[Entry]) -> int:
-    """The number of keys of an object; 0 for texts."""
+    """The number of keys of an object that the entries write; 0 for texts."""
     most = 0
     for entry in entries:
         for run in entry.runs:
@@ -467,16 +495,17 @@ def _in_words(baseline: Entry, called: str) -> str:
 def _write_and_score(
     settings: ReportSettings, entries: Sequence[Entry], listen: Listen
 ) -> tuple[list[Path], dict[str, dict[str, Quality]]]:
-    """Generate what is missing, and score it.
+    """Generate what is missing, and score it, on each split.
 
-    Returns the files, and the qualities by entry and split.
+    Returns the files of predictions, and the qualities by the entry's name and split. A
+    split without right answers is described by agreement with the baseline alone.
     """
     from pipedec_cli.jobs.run import complete  # late: it imports torch
 
     by = ScoreSettings(workspace=settings.workspace)
     splits: Sequence[SplitName] = settings.split or ("test",)
-    files = list[Path]()
-    scored = dict[SplitName, list[Scored]]()
+    files = []
+    scored = {}
     measure = None
     _keep_sources(entries, KEPT_BYTES)
     for number, split in enumerate(splits):
@@ -507,9 +536,10 @@ def _write_and_score(
 
 
 def _described(runs: Sequence[Scored], measure: Measure | None) -> Iterator[Quality]:
-    """The qualities on one split, the baseline's first.
+    """The qualities of the entries on one split, from their scored runs, the baseline's first.
 
-    A split without right answers is described by the metric of the others.
+    A split without right answers is described by the `measure` of the others, if there
+    are others.
     """
     if measure is not None and runs[0].is_unscored:
         runs = [
@@ -523,7 +553,7 @@ def _described(runs: Sequence[Scored], measure: Measure | None) -> Iterator[Qual
 
 
 def _keep_sources(entries: Sequence[Entry], most: int) -> None:
-    """Let engines keep sources for all entries, up to so many bytes; 0 forgets them."""
+    """Let engines keep what they have computed of each source, for other entries, up to `most` bytes; 0 forgets it."""
     for entry in entries:
         for run in entry.runs:
             engine = run.decoder.engine(run.batch_size)

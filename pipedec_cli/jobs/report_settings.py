@@ -33,10 +33,10 @@ _speed = partial(option, panel="Speed")
 
 
 def in_order(value: Any) -> list[str]:
-    """Names of splits in the order train, dev, test."""
+    """The names of splits that are typed with commas, in the order train, dev, test; names of no split stay behind them."""
     names = listed(value)
-    known = [split for split in SPLITS if split in names]
-    return known + [name for name in names if name not in SPLITS]
+    splits = [split for split in SPLITS if split in names]
+    return splits + [name for name in names if name not in SPLITS]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.decoding.exact import measured
 from pipedec_cli.decoding.plans import TextPlan
 from pipedec_cli.events import Generating, Listen, shown
-from pipedec_cli.jobs.generate_settings import RunSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.tally import GenerateResult, Tally
 from pipedec_cli.model.arguments import computes_bfloat16
@@ -51,7 +51,7 @@ _OF_LINES: Final = frozenset({"trace", "confidence"})
 class Run:
     """The records that a decoder decodes, and how. Several runs may share inputs and decoder."""
 
-    settings: RunSettings  # as a person gave them
+    settings: GenerateSettings  # as a person gave them
     decoder: Decoder
     inputs: Inputs
     method: Method
@@ -60,42 +60,46 @@ class Run:
     chunks: Chunks | None  # how long sources are cut, if they are
 
     def as_begun(self, begun: Mapping[str, Any]) -> Self:
-        """This run, so that it continues a run with these settings: its lines have a grid and confidences if those lines have them.
+        """This run, changed so that it continues a run that was begun with the settings `begun`.
 
-        A person who asks for grid or confidences gets them in any case.
+        Its lines have a grid and confidences if the lines have them that are there, or
+        if a person asks for them.
         """
-        trace = begun.get("trace") is True or bool(self.settings.trace)
+        used = dict(self.used)
+        used["trace"] = begun.get("trace") is True or bool(self.settings.trace)
         sure = begun.get("confidence") is True or self.settings.confidence
-        used = {
-            name: value for name, value in self.used.items() if name != "confidence"
-        }
-        used |= {"trace": trace, **({"confidence": True} if sure else {})}
+        used.pop("confidence", None)
+        if sure:
+            used["confidence"] = True
         method = replace(self.method, confident=self.method.confident or sure)
         return replace(self, used=used, method=method)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Model, data and settings of the lines. It hashes the weights, so only a run that writes a file computes it."""
-        decoder, inputs = self.decoder, self.inputs
+        decoder = self.decoder
+        inputs = self.inputs
         checkpoint = decoder.checkpoint
-        made: dict[str, Any] = {
+        segmentation = None  # of a model that `train` did not make
+        if checkpoint.settings:
+            segmentation = to_builtins(decoder.settings.segmentation)
+        content = {
             "examples": inputs.count,
-            "segmentation": to_builtins(decoder.settings.segmentation)
-            if checkpoint.settings
-            else None,
+            "segmentation": segmentation,
             "model": {"name": checkpoint.name, "sha256": decoder.sha256},
             "data": {"name": inputs.file["path"], "sha256": inputs.sha256},
             **manifest(self.used),
             "inputs": [inputs.file],
         }
         if inputs.shard:
-            made["shard"] = {**asdict(inputs.shard), "records": inputs.total}
-        if decoder.drafter and (drafting := decoder.drafter.decoder):
-            made["drafter"] = {
+            content["shard"] = {**asdict(inputs.shard), "records": inputs.total}
+        if decoder.drafter and decoder.drafter.decoder:
+            drafting = decoder.drafter.decoder
+            content["drafter"] = {
                 "name": drafting.checkpoint.name,
                 "sha256": drafting.sha256,
             }
-        return made
+        return content
 
     @cached_property
     def path(self) -> Path:
@@ -104,75 +108,74 @@ class Run:
         Runs that would write different lines have different files. It hashes the
         weights, as the manifest does.
         """
-        settings, decoder, schedule = self.settings, self.decoder, self.method.schedule
-        parts = [_placed(decoder.checkpoint.name).name]
+        settings = self.settings
+        decoder = self.decoder
+        schedule = self.method.schedule
+        words = [_placed(decoder.checkpoint.name).name]
         if decoder.drafter:
-            parts.append(f"exact-{decoder.drafter.kind}")
+            words.append(f"exact-{decoder.drafter.kind}")
         if not isinstance(schedule, Whole):
-            parts.append(schedule.name)
+            words.append(schedule.name)
         if settings.text:
-            parts.append("text")
-        elif (
-            settings.data is not None
-        ):  # a file's name without its endings, a data set's without its owner
+            words.append("text")
+        elif settings.data is not None:
+            # A file's name without its endings, a data set's without its owner.
             data = real(settings.data).name.removesuffix(".gz")
-            parts.append(data.rpartition(".")[0] or data)
+            words.append(data.rpartition(".")[0] or data)
         if settings.split not in (None, "test"):
-            parts.append(settings.split)
-        return settings.place.generations(named_by_hash(parts, self._identity))
+            words.append(settings.split)
+        return settings.place.generations(named_by_hash(words, self._identity))
 
     @property
     def _identity(self) -> dict[str, Any]:
         """What makes the lines what they are. All of it stands in the manifest."""
         free = {*FREE_SETTINGS, *_OF_LINES}
-        made: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "settings": {
                 name: value for name, value in self.used.items() if name not in free
             },
             "data": self.inputs.sha256,
         }
         for name in ("model", "drafter"):
-            if model := self.manifest.get(name):
+            model = self.manifest.get(name)
+            if model:
                 folder = model["name"]
-                if Path(
-                    folder
-                ).exists():  # seen from the workspace: both may be moved together
-                    folder = os.path.relpath(
-                        _placed(folder), real(self.settings.place.root)
-                    )
-                made[name] = {"folder": folder, "sha256": model["sha256"]}
-        return made
+                if Path(folder).exists():
+                    # Seen from the workspace: both may be moved together.
+                    root = real(self.settings.place.root)
+                    folder = os.path.relpath(_placed(folder), root)
+                identity[name] = {"folder": folder, "sha256": model["sha256"]}
+        return identity
 
     @property
     def labels(self) -> Sequence[str]:
-        """The keys of the rows, where each row is a field."""
-        fields = None if self.decoder.drafter else self.decoder.fields
-        return (
-            [field.name for field in fields.fields]
-            if fields and self.method.openings
-            else ()
-        )
+        """The keys of the rows, where each row is a field of an object; () for other rows."""
+        fields = self.decoder.fields
+        if self.decoder.drafter or not fields or not self.method.openings:
+            return ()
+        return [field.name for field in fields.fields]
 
     @property
     def description(self) -> str:
         """The method in words, such as ``Δt = 2, empty rows retry``."""
         drafter = self.decoder.drafter
+        method = self.method
         if drafter and drafter.decoder is None:
             return f"exact, drafted by {drafter.kind}"
-        method = self.method
         if isinstance(method.schedule, Whole):
             return "sequential decoder"
         if isinstance(method.schedule, Together):
-            what, apart = (
-                ("key", ", each answered by itself") if method.blind else ("field", "")
-            )
-            words = f"{many(len(method.openings), what)} at a time{apart}"
+            row = "key" if method.blind else "field"
+            words = f"{many(len(method.openings), row)} at a time"
+            if method.blind:
+                words += ", each answered by itself"
             if isinstance(method.schedule, Listed):
                 words += f", items: {_start(method.schedule.between)}"
         else:
             words = _start(method.schedule)
             words += f", empty rows {method.empty_rows}"
-            words += ", stop on repeat" if method.stop_on_repeat else ""
+            if method.stop_on_repeat:
+                words += ", stop on repeat"
         return f"exact, drafted by {words}" if drafter else words
 
 
@@ -183,24 +186,23 @@ def _placed(model: str) -> Path:
 
 
 def _start(schedule: Schedule) -> str:
-    return (
-        f"Δt = {schedule.delay}" if isinstance(schedule, Fixed) else "waiting schedule"
-    )
+    """When the next row starts, in words."""
+    if isinstance(schedule, Fixed):
+        return f"Δt = {schedule.delay}"
+    return "waiting schedule"
 
 
-def method_of(settings: RunSettings, decoder: Decoder) -> Method:
-    """The decoding method of the settings."""
+def method_of(settings: GenerateSettings, decoder: Decoder) -> Method:
+    """The decoding method of the settings; what they leave open the decoder's training says."""
     limits = ("time_max", "sub_max", "max_tokens")
     chosen = settings.some("delay", "empty_rows", "stop_on_repeat", *limits)
     method = decoder.method(**chosen)
     # Values of chunks are chosen by their confidence.
-    return replace(
-        method,
-        confident=method.confident or settings.confidence or bool(settings.chunk),
-    )
+    is_asked = settings.confidence or bool(settings.chunk)
+    return replace(method, confident=method.confident or is_asked)
 
 
-def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
+def plan_run(settings: GenerateSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
     method = method_of(settings, decoder)
     decoder.text.source("")  # raises the error of a prompt that is too long
@@ -217,7 +219,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     )
 
 
-def _batch_size(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> int:
+def _batch_size(settings: GenerateSettings, decoder: Decoder, inputs: Inputs) -> int:
     """How many examples are decoded at a time: a number that was given, or one that fits the memory."""
     if settings.batch_size != "auto":
         return settings.batch_size
@@ -229,7 +231,7 @@ def _batch_size(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> int:
 
 
 def _resolved(
-    settings: RunSettings,
+    settings: GenerateSettings,
     decoder: Decoder,
     inputs: Inputs,
     method: Method,
@@ -297,8 +299,9 @@ SENTENCE: Final = 8
 
 
 def announce(run: Run) -> None:
-    """Say what was chosen."""
-    checkpoint, trained = run.decoder.checkpoint, run.decoder.checkpoint.settings
+    """Say with which model and how a run decodes, and warn of a choice that is slow or was not trained."""
+    checkpoint = run.decoder.checkpoint
+    schedule = run.method.schedule
     used = run.used
     on_cpu = checkpoint.device.type == "cpu"
     threads = f" with {many(used['threads'], 'thread')}" if on_cpu else ""
@@ -307,11 +310,11 @@ def announce(run: Run) -> None:
     log.info(
         f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}"
     )
-    if trained is None:
+    if checkpoint.settings is None:
         log.info(
             "it was not trained by `pipedec train`: it is decoded as a sequential model"
         )
-    if isinstance(schedule := run.method.schedule, Fixed) and schedule.delay > LARGEST:
+    if isinstance(schedule, Fixed) and schedule.delay > LARGEST:
         log.warning(
             f"Δt = {schedule.delay} is larger than any delay of a training (up to {LARGEST})"
         )
@@ -325,7 +328,14 @@ def stream(
     emit: Callable[[Generated, Mapping[str, Any]], None],
     done: int = 0,
 ) -> Tally:
-    """Generate behind `done` records, and count. `emit` takes each result and its line as soon as the order allows."""
+    """Generate from the records of a run behind the first `done`. Returns what was counted.
+
+    Args:
+        run: the run.
+        listen: takes the events of decoding; what they take is not counted as time.
+        emit: takes each result and its line as soon as the order of the records allows.
+        done: the number of records whose lines are there already.
+    """
     import torch
 
     checkpoint = run.decoder.checkpoint
@@ -340,7 +350,7 @@ def stream(
         opener=run.method.bos is not None,
         live=run.settings.live,
     )
-    showing = 0.0
+    showing = 0.0  # seconds
     began = time.perf_counter()
     try:
         with shown(listen, generating):
@@ -367,11 +377,11 @@ class _Results:
 
     def __init__(self, run: Run, done: int) -> None:
         self.run = run
-        self.done = done
+        self.done = done  # records whose lines are there already
         self.total = run.inputs.count - done
         self.tally = Tally()
-        self.asked = _read_fields(run)
-        #: Values by whether they were read off the source.
+        self.asked = _read_fields(run)  # the keys whose values are looked up there
+        #: How many of these values stand in the source, and how many do not.
         self.read_off = Counter[bool]()
         #: The record of each text, its part of the source, and whether that is the
         #: last part.
@@ -383,7 +393,9 @@ class _Results:
         chunks = self.run.chunks
         numbers = count()
         for record in islice(self.run.inputs.read(), self.done, None):
-            cut = chunks.cut(record.source) if chunks else [Chunk(record.source)]
+            cut = [Chunk(record.source)]
+            if chunks:
+                cut = chunks.cut(record.source)
             for chunk in cut:
                 self._records[next(numbers)] = record, chunk, chunk is cut[-1]
                 yield chunk.text
@@ -396,7 +408,7 @@ class _Results:
     def take(
         self, item: Generated, emit: Callable[[Generated, Mapping[str, Any]], None]
     ) -> None:
-        """Take what was generated from a text; with the last part of a source, count the whole and emit it."""
+        """Take what was generated from one of the `texts`; with the last part of a source, count the whole and `emit` it."""
         record, chunk, is_last = self._records.pop(item.index)
         self._parts.append((chunk, item))
         if not is_last:
@@ -412,6 +424,7 @@ class _Results:
         self._count(generated, record)
 
     def _line(self, generated: Generated) -> dict[str, Any]:
+        """The line of a result, with what the run's settings ask for."""
         used = self.run.used
         return line(
             generated,
@@ -423,6 +436,7 @@ class _Results:
         )
 
     def _count(self, generated: Generated, record: Record) -> None:
+        """Count a result, and warn early if the model does not end its texts."""
         checkpoint = self.run.decoder.checkpoint
         self.tally.add(
             generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions
@@ -434,7 +448,10 @@ class _Results:
 
 
 def _read_fields(run: Run) -> tuple[Field, ...]:
-    """The keys that a model answers without training and whose values are to be read off the source."""
+    """The keys whose values an untrained model is to read off the source: not those of a choice, yes or no, or words it makes.
+
+    None if the model was trained for its keys, or answers questions.
+    """
     blind = run.decoder.blind
     if blind is None or blind.rows.questions:
         return ()
@@ -447,7 +464,10 @@ def _read_fields(run: Run) -> tuple[Field, ...]:
 
 
 def _warn_of_values(run: Run, read_off: Mapping[bool, int]) -> None:
-    """Warn if most values are not read off their texts, or if there is none."""
+    """Warn if most values of an untrained model are not read off their texts, or if there is none.
+
+    `read_off` counts the values by whether they are.
+    """
     blind = run.decoder.blind
     assert blind is not None, "only such rows are counted"
     todo = "a training (`pipedec segment --level field`) teaches the model"
@@ -464,13 +484,13 @@ def _warn_of_values(run: Run, read_off: Mapping[bool, int]) -> None:
 def _read_off(
     source: str, values: Mapping[str, Any], fields: Sequence[Field]
 ) -> Iterator[bool]:
-    """Whether each string and number of these fields stands in the source and is no sentence."""
-    free = set[Keys]()
+    """Of each string and number of an object that belongs to these fields: whether it stands in the source and is no sentence."""
+    paths = set[Keys]()
     for field in fields:
-        is_place = isinstance(field.keys[-1], int)  # which is of its list
-        free.add(field.keys[:-1] if is_place else field.keys)
+        is_item = isinstance(field.keys[-1], int)  # of a list, which has the value
+        paths.add(field.keys[:-1] if is_item else field.keys)
     for keys, value in leaves(values):
-        if any_item(keys) not in free:
+        if any_item(keys) not in paths:
             continue
         for item in value if isinstance(value, list) else [value]:
             if not kind_of(item) or isinstance(item, bool):
@@ -491,17 +511,29 @@ def write(
 ) -> GenerateResult:
     """Write a run to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
 
-    With `resume` it goes on behind the lines that are there: a `UserError` if another
-    run wrote them. So many lines as were `checked` just before are not compared with
-    the inputs again. Without `resume` an earlier file is kept as FILE.bak. `again` says
-    how to go on after a stop; `todo` is for another writer of the file.
+    Args:
+        run: the run.
+        path: the file.
+        listen: takes the events of decoding.
+        resume: go on behind the lines that are there. Without it an earlier file is
+            kept as FILE.bak.
+        again: the words for how to go on after a stop.
+        todo: the words for what to do if another process writes to the file.
+        checked: so many lines were just compared with the inputs, and are not compared
+            again.
+
+    Raises:
+        UserError: another run wrote the lines that are there.
     """
-    is_regular = path.is_file() or not path.exists()
-    file, done = PredictionsFile(path) if is_regular else None, None
+    file = None
+    if path.is_file() or not path.exists():
+        file = PredictionsFile(path)
+    done = None
     with file.lock(todo=todo) if file else nullcontext():
         if file and resume and file.begun:
-            run, done = run.as_begun(file.settings), checked
-            file.spell = partial(spelled, kind=RunSettings)
+            run = run.as_begun(file.settings)
+            file.spell = partial(spelled, kind=GenerateSettings)
+            done = checked
             if done != file.count():
                 done = file.done(run.manifest, run.inputs.read())
         elif file and resume and not file.shard:
@@ -523,16 +555,19 @@ def is_complete(run: Run) -> bool:
 def _lines_there(run: Run) -> int | None:
     """How many lines of a run are in the workspace's file, None if there is no file; a `UserError` if another run wrote it."""
     file = PredictionsFile(run.path)
-    return (
-        file.done(run.as_begun(file.settings).manifest, run.inputs.read())
-        if file.begun
-        else None
-    )
+    if not file.begun:
+        return None
+    return file.done(run.as_begun(file.settings).manifest, run.inputs.read())
 
 
 def complete(run: Run, label: str, listen: Listen) -> GenerateResult:
-    """Have all lines of a run in its file: a stopped run goes on, and lines that are there stay. `label` names it."""
-    path, count, done = run.path, run.inputs.count, None
+    """Have all lines of a run in its file in the workspace: a stopped run goes on, and lines that are there stay.
+
+    Messages call the run `label`.
+    """
+    path = run.path
+    count = run.inputs.count
+    done = None
     try:
         done = _lines_there(run)
     except UserError as error:
@@ -543,12 +578,15 @@ def complete(run: Run, label: str, listen: Listen) -> GenerateResult:
         log.info(f"{label}: all {count:,} predictions are in {path}")
         return _result(run, path, Tally(), count)
     announce(run)
-    how: Any = {
-        "again": "the same command",
-        "todo": "choose another --workspace",
-        "checked": done,
-    }
-    return write(run, path, listen, resume=done is not None, **how)
+    return write(
+        run,
+        path,
+        listen,
+        resume=done is not None,
+        again="the same command",
+        todo="choose another --workspace",
+        checked=done,
+    )
 
 
 def write_part(run: Run, folder: Path, listen: Listen) -> GenerateResult:
@@ -565,12 +603,12 @@ def write_part(run: Run, folder: Path, listen: Listen) -> GenerateResult:
 def _result(
     run: Run, path: Path, tally: Tally, done: int, invalid: int = 0
 ) -> GenerateResult:
-    settings, rows = run.used, run.inputs.count
+    """What a run has left in its file: behind `done` lines that were there, what `tally` counts."""
     return GenerateResult(
         out=str(path),
-        rows=rows,
+        rows=run.inputs.count,
         counts=tally,
-        settings=settings,
+        settings=run.used,
         resumed_from=done,
         invalid=invalid,
     )
@@ -580,13 +618,15 @@ def list_invalid(run: Run, file: PredictionsFile | None) -> int:
     """List the skipped records beside the file, if any, and say what is wrong with the first; returns how many there are."""
     if run.inputs.invalid is None:
         return 0
-    skipped = run.inputs.skipped
-    if count := file.write_invalid(skipped()) if file else sum(1 for _ in skipped()):
-        first, where = (
-            next(skipped()),
-            f", listed in {file.invalid_path}" if file else "",
-        )
-        what = f"{many(count, 'invalid record')} skipped{where}"
+    listed = ""
+    if file:
+        count = file.write_invalid(run.inputs.skipped())
+        listed = f", listed in {file.invalid_path}"
+    else:
+        count = sum(1 for _ in run.inputs.skipped())
+    if count:
+        first = next(run.inputs.skipped())
+        what = f"{many(count, 'invalid record')} skipped{listed}"
         log.warning(f"{what}; the first: {first['where']}: {first['what']}")
     return count
 
@@ -599,13 +639,24 @@ def _append(
     listen: Listen,
     again: str,
 ) -> Tally:
-    """Generate the lines behind those that are `done`, or of a new file. `again` says how to go on after a stop."""
+    """Generate the lines of a run into the file at `path`, behind those that are there. Returns what was counted.
+
+    Args:
+        run: the run.
+        path: where it writes.
+        file: the same with its manifest; None for a device or a pipe.
+        done: the number of lines that are there; None for a new file.
+        listen: takes the events of decoding.
+        again: the words for how to go on after a stop.
+    """
     count = run.inputs.count
     manifest = _with_costs(run, file, done)
     if file and done is not None:
         _tell_of_lines(file, manifest, path, done, count)
-    elif file and (kept := file.start(manifest)):
-        log.info(f"what stood in {file.path.name} is kept as {kept.name}")
+    elif file:
+        kept = file.start(manifest)
+        if kept:
+            log.info(f"what stood in {file.path.name} is kept as {kept.name}")
     tally = Tally()
     if done is None or done < count:
         try:
@@ -616,9 +667,8 @@ def _append(
         except (KeyboardInterrupt, OSError) as error:
             hint = _note_stop(path, file, count, again)
             if isinstance(error, OSError) and error.filename in (None, str(path)):
-                raise OSError(
-                    error.errno, f"{error.strerror}; {hint}", str(path)
-                ) from error
+                what = f"{error.strerror}; {hint}"
+                raise OSError(error.errno, what, str(path)) from error
             log.warning(f"stopped: {hint}")
             raise
     log.info(f"{many(count, 'prediction')} in {path}")
@@ -628,7 +678,11 @@ def _append(
 def _with_costs(
     run: Run, file: PredictionsFile | None, done: int | None
 ) -> dict[str, Any]:
-    """The manifest, in exact mode with the costs of calls: a run that goes on makes as many guesses as it was begun with."""
+    """The manifest of a run, in exact mode with the costs of decoder calls, by which the drafter is told how much to guess.
+
+    The costs are measured now, or are those that a run that goes on was begun with, so
+    that it guesses as much. `file` and `done` are as in `_append`.
+    """
     manifest = run.manifest
     drafter = run.decoder.drafter
     if not drafter:
@@ -646,7 +700,8 @@ def _tell_of_lines(
     count: int,
 ) -> None:
     """Say how many lines are there of a run that goes on, and what has other versions now."""
-    if changed := file.version_changes(manifest):
+    changed = file.version_changes(manifest)
+    if changed:
         log.warning(
             f"other versions than when this run was begun: {', '.join(changed)}"
         )

@@ -35,11 +35,9 @@ _OF_TRAIN: Final = re.compile(r"-train-[0-9a-f]{8}$")
 
 def parse_metrics(value: Any) -> tuple[tuple[str, str], ...]:
     """Keys and their metrics, typed as ``name words, menu[].price 5%``: ``exact``, ``words``, or a tolerance of numbers."""
-    given = (
-        value
-        if isinstance(value, tuple)
-        else [one.rpartition(" ")[::2] for one in str(value).split(",")]
-    )
+    given = value
+    if not isinstance(value, tuple):
+        given = [pair.rpartition(" ")[::2] for pair in str(value).split(",")]
     pairs = tuple((name.strip(), str(metric).strip()) for name, metric in given)
     for name, metric in pairs:
         if not name or not METRICS.fullmatch(metric):
@@ -134,14 +132,17 @@ def _newest(workspace: Workspace) -> Path:
 
 
 def _check_sources(settings: ScoreSettings) -> None:
+    """Refuse --sources without right answers that are lines of text: others hold their sources."""
     from pipedec_cli.data.answers import format_of
 
     if settings.sources is None:
         return
     if settings.gold is None or format_of(settings.gold) != "lines":
-        what = "sources go with right answers in lines, and there are none"
-        todo = "leave sources out, or give such lines with --gold"
-        raise UserError(what, where=str(settings.sources), todo=todo)
+        raise UserError(
+            "sources go with right answers in lines, and there are none",
+            where=settings.sources,
+            todo="leave sources out, or give such lines with --gold",
+        )
 
 
 def _comparison(
@@ -149,7 +150,7 @@ def _comparison(
     contents: Sequence[Mapping[str, Any]],
     differences: Mapping[str, Difference],
 ) -> dict[str, Any]:
-    """The scores of two runs and their difference as plain values."""
+    """The scores of two runs, whose `contents` are given, and their differences, as plain values."""
     from pipedec_cli.metrics.differences import method
 
     first, second = ({(item.id, item.text) for item in run.items} for run in runs)
@@ -163,27 +164,29 @@ def _comparison(
 
 
 def score_runs(
-    asked: ScoreSettings,
+    settings: ScoreSettings,
     runs: Sequence[Predictions],
     listen: Listen,
     limit: int | None = None,
 ) -> list[Scored]:
-    """Score runs by one protocol: of the settings, or as the first run suggests.
+    """Score runs by one protocol: that of the settings, or else as the first run suggests.
 
-    The runs have `limit` on purpose.
+    `limit` is the number of examples to which the user limited the runs: of another
+    limit, which they were made with, they are warned.
     """
     from pipedec_cli.metrics.scoring import guess_task, make_protocol, score_run
 
-    task = asked.task
-    if task is None and asked.protocol:
-        task = TASK_OF[asked.protocol]
+    task = settings.task
+    if task is None and settings.protocol:
+        task = TASK_OF[settings.protocol]
     if task is None:
-        task, why = guess_task(runs[0], asked.place)
-        log.info(f"task: {task}, since {why}; another protocol overrides it")
-    given = _of_protocol(asked)
+        task, why = guess_task(runs[0], settings.place)
+        todo = "`pipedec score --task NAME` scores another"
+        log.info(f"task: {task}, since {why}; {todo}")
+    given = _of_protocol(settings)
     if task == "fields":
         given["metrics"] = _metrics(runs[0], given.get("metrics", ()))
-    measure = make_protocol(task, asked.protocol, **given)
+    measure = make_protocol(task, settings.protocol, **given)
     scored = []
     for run in runs:
         with stage(listen, f"scoring {run.name}", len(run.predictions)) as advance:
@@ -191,7 +194,7 @@ def score_runs(
         for warning in scored[-1].warnings(limit):
             log.warning(warning)
     if task == "fields":
-        _check_keys(asked.metrics or (), scored)
+        _check_keys(settings.metrics or (), scored)
     return scored
 
 
@@ -201,8 +204,8 @@ def _of_protocol(settings: ScoreSettings) -> dict[str, Any]:
 
 
 def _metrics(run: Predictions, asked: Metrics) -> Metrics:
-    """The metrics of keys: those of the schema, unless others were given."""
-    metrics = dict[str, Any]()
+    """The metrics of keys: those of the schema with which a run was made, and in their place those of the user."""
+    metrics = {}
     for field in _fields(run):
         for word, value in field.get("keywords", ()):
             if word == METRIC:
@@ -211,7 +214,7 @@ def _metrics(run: Predictions, asked: Metrics) -> Metrics:
         return parse_metrics(tuple({**metrics, **dict(asked)}.items()))
     except ValueError as error:
         what = f"the schema has an x-metric that is none: {error}"
-        raise UserError(what, where=str(run.path)) from None
+        raise UserError(what, where=run.path) from None
 
 
 def _fields(run: Predictions) -> Sequence[Mapping[str, Any]]:
@@ -310,9 +313,9 @@ def _score_files(
 
 
 def _make_way(path: Path, protocol: str) -> None:
-    """Keep scores by another protocol that stand where scores are to be written.
+    """Give scores by another protocol that stand where scores are to be written the name of a backup.
 
-    A `UserError` if it is another file.
+    A `UserError` if what stands there are no scores.
     """
     from pipedec_cli.data.writing import backups, first_object, require_own
 

@@ -52,7 +52,7 @@ from pipedec_cli.data.workspace import (
 )
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.events import Listen, silent, stage, track
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.settings import (
     Count,
     WorkflowSettings,
@@ -143,9 +143,7 @@ class Segmented:
 
     out: Path
     segmentation: Segmentation
-    statistics: Mapping[
-        SplitName, TargetStatistics
-    ]  # empty if the data have no targets
+    statistics: Mapping[SplitName, TargetStatistics]  # {} if there are no targets
     estimates: Sequence[Estimate]
     unit: str  # what lengths are counted in: words or tokens
     details: Mapping[str, Any]
@@ -172,10 +170,10 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     segmentation = _segmentation_of(settings, splits["train"], segmenter, fields)
     prepare = Preparer(segmenter, segmentation, count_tokens, _TIME_MAX)
     segmented = _segment_all(splits, prepare, folder, listen)
-    statistics: dict[SplitName, TargetStatistics] = {}
+    statistics = {}
     if not settings.sources_only:
         statistics = {name: describe_targets(rows) for name, rows in segmented.items()}
-    estimates: list[Estimate] = []
+    estimates = []
     with stage(listen, "counting steps"):
         if statistics:
             estimates = _promise(segmented["train"], fields, count_tokens)
@@ -278,17 +276,17 @@ def _segment_all(
     """
     segmented = {name: StoredRecords(folder) for name in SPLITS}
     total = sum(map(len, splits.values()))
-    for name, record in track(listen, _named(splits), total, "segmenting"):
+    for name, record in track(listen, _with_split(splits), total, "segmenting"):
         if record.target is None:
             segmented[name].append(record)
             continue
         if prepare.segmentation.fields:
-            object_of(record)  # raises it
+            object_of(record)  # raises the error
         segmented[name].append(prepare.segment(record))
     return segmented
 
 
-def _named(splits: Splits) -> Iterator[tuple[SplitName, Record]]:
+def _with_split(splits: Splits) -> Iterator[tuple[SplitName, Record]]:
     """All records, each with the name of its split."""
     for name, records in splits.items():
         for record in records:
@@ -323,7 +321,8 @@ def _tell_of_steps(
     estimates: Sequence[Estimate],
 ) -> None:
     """Say what the method can save on the data, or why it may save nothing."""
-    if why := doubt(statistics["train"].subsequences_per_target, estimates):
+    why = doubt(statistics["train"].subsequences_per_target, estimates)
+    if why:
         log.warning(why)
     log.info(suggest(len(splits["train"]), estimates))
 
@@ -336,6 +335,7 @@ def _require_free(folder: Path, inputs: Iterable[str]) -> None:
 
 
 def _counter_of(model: str | None) -> TokenCounter:
+    """What counts the tokens of texts, by the tokenizer of a folder, hub model or GGUF file; None: it counts words."""
     if model is None or not is_gguf(model):
         return token_counter(model)
     from pipedec_cli.model.gguf import loadable
@@ -347,33 +347,33 @@ def _counter_of(model: str | None) -> TokenCounter:
 def _check_level(settings: SegmentSettings) -> None:
     """Refuse what is for another level than the chosen one."""
     if settings.level != "field" and settings.fields is not None:
-        raise UserError(
-            f"--fields does not go with --level {settings.level}", todo="leave it out"
-        )
+        what = f"--fields does not go with --level {settings.level}"
+        raise UserError(what, todo="leave it out")
     if settings.level == "field" and settings.sources_only and not settings.fields:
-        todo = "give --fields or --schema"
-        raise UserError(
-            "without targets there is nothing to read the keys off", todo=todo
-        )
+        what = "without targets there is nothing to read the keys off"
+        raise UserError(what, todo="give --fields or --schema")
 
 
 def _fields_of(
     settings: SegmentSettings, train: Sequence[Record], listen: Listen
 ) -> tuple[Field, ...]:
-    """The schema that was asked for, filled up from the training targets, or read off them."""
-    known: dict[str, Field] | None = None
+    """The keys of objects: those of the settings, whose kinds are learnt from the training targets where they are open.
+
+    Without any in the settings they are read off the targets.
+    """
+    given: dict[str, Field] | None = None
     if settings.schema is not None:
-        known = read_schema(settings.schema)
+        given = read_schema(settings.schema)
     elif settings.fields is not None:
-        known = read_short(settings.fields)
+        given = read_short(settings.fields)
     if settings.sources_only:
-        return tuple(settled(field) for field in (known or {}).values())
+        return tuple(settled(field) for field in (given or {}).values())
     with stage(listen, "reading the schema"):
-        fields, others = learn_schema(train, known)
+        fields, others = learn_schema(train, given)
     if others:
-        some = ", ".join(map(repr, list(others)[:3])) + (
-            ", …" if len(others) > 3 else ""
-        )
+        some = ", ".join(map(repr, list(others)[:3]))
+        if len(others) > 3:
+            some += ", …"
         left_out = f"{many(len(others), 'key')} left out"
         log.info(f"{left_out}, with {many(others.total(), 'value')} in train: {some}")
     return fields
@@ -382,11 +382,13 @@ def _fields_of(
 def _promise(
     train: StoredRecords, fields: tuple[Field, ...], count_tokens: TokenCounter
 ) -> list[Estimate]:
-    """The steps that some of the training targets would take: a thousand, more would change no digit that is shown."""
-    sample = train[:: -(-len(train) // 1000)]
+    """The decoder steps that a thousand of the training targets would take; more would change no digit that is shown."""
+    every = -(-len(train) // 1000)  # rounded up
+    sample = train[::every]
     texts = [record.target_segments or () for record in sample]
     lengths = [count_tokens([*filter(None, segments)]) for segments in texts]
     if fields:
+        # Each key has a length: 0 where it has no value.
         lengths = [
             [next(filled) if text else 0 for text in segments]
             for segments, filled in zip(texts, map(iter, lengths), strict=True)
@@ -409,6 +411,7 @@ def _outdated_models(
     import numpy as np
 
     other = f"{models} was trained on other data than {folder} holds now: train again, or its test is not one"
+    # Each model's config.json says at which level its data were segmented.
     for config in sorted(models.glob("*/config.json")):
         then = level
         with suppress(UserError, LookupError, TypeError):  # it is of another make
@@ -419,16 +422,17 @@ def _outdated_models(
             what = f"{config.parent} was trained at level {then}"
             return f"{what}, and {folder} now holds level {level}: train again"
     with suppress(UserError):
-        both = (read_split(before, need_target=False), splits["train"])
-        known, now = (np.unique(source_hashes(rows)) for rows in both)
-        return None if np.array_equal(known, now) else other
+        then_sources = source_hashes(read_split(before, need_target=False))
+        sources = source_hashes(splits["train"])
+        if np.array_equal(np.unique(then_sources), np.unique(sources)):
+            return None
     return other
 
 
 def _tell(
     settings: SegmentSettings, counts: Counts, splits: Splits, records: str
 ) -> None:
-    """What was done to the targets, a line for each thing that happened at all."""
+    """Say what was done to the targets, a line for each thing that happened at all; the `records` of each split; and what is doubtful."""
     merged = f" had too many segments: neighbours were merged to {_ROWS - 1}"
     for count, noun, what in (
         (counts.given, "target", " came segmented: kept as given"),
@@ -456,7 +460,8 @@ def _tell(
             f"cut, being too long for {_TIME_MAX} time-steps{start} (the longest has {counts.longest:,} {settings.unit}): "
             "train and decode with `--set time_max=N`"
         )
-    if leaks := count_leaks(splits):
+    leaks = count_leaks(splits)
+    if leaks:
         log.warning(
             f"{many(leaks, 'record')} of dev and test with a source that train has, too"
         )

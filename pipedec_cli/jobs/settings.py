@@ -29,6 +29,7 @@ from typing import (
 import msgspec
 from msgspec import Meta
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import MOST
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.text import check_template
@@ -125,7 +126,7 @@ class Setting:
         return names if len(names) > 1 else []
 
     def only_one(self, values: list[Any]) -> Any:
-        """The one value that was given by several names; a ValueError if there are more."""
+        """The value of an option that may be called by several names, of all values that were typed; a ValueError if there are two."""
         if len(values) > 1:
             raise ValueError(f"give either {' or '.join(self.synonyms)}, once")
         return values[0]
@@ -191,8 +192,13 @@ class Setting:
 
 
 def _values_of(of_type: Any, bounds: str = "") -> Iterator[tuple[str, str]]:
-    """The kinds of values that a type has, None left out: how each is called, and in words."""
-    origin, parts = get_origin(of_type), get_args(of_type)
+    """For each kind of value that a type allows, but None: what stands for it in a help text, and what it is in words.
+
+    For `int | Literal["wait"]` these are N, "a whole number", and twice wait. `bounds`
+    are words to put behind those of the type.
+    """
+    origin = get_origin(of_type)
+    parts = get_args(of_type)
     if origin is Literal:
         yield from zip(parts, parts, strict=True)
     elif origin in (Union, UnionType):
@@ -211,24 +217,24 @@ def _values_of(of_type: Any, bounds: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _in_words(meta: Meta) -> str:
-    """The smallest and the largest number in words."""
+    """The smallest and the largest number of a type in words, such as " from 1 to 1,000"; "" if it has no bounds."""
     return "" if meta.ge is None else f" from {meta.ge:,} to {meta.le:,}"
 
 
 def settings_of(kind: type[Settings]) -> tuple[Setting, ...]:
-    """The settings of a command, those of all commands last."""
+    """The settings of a command, read off the fields of its dataclass; those of all commands come last."""
     types = get_type_hints(kind, include_extras=True)
-    shared = {each.name for each in fields(WorkflowSettings)}
-    declared = sorted(fields(kind), key=lambda each: each.name in shared)
+    shared = {declared.name for declared in fields(WorkflowSettings)}
+    own_first = sorted(fields(kind), key=lambda declared: declared.name in shared)
     return tuple(
         replace(
-            each.metadata["setting"],
-            name=each.name,
-            type=types[each.name],
-            default=each.default,
+            declared.metadata["setting"],
+            name=declared.name,
+            type=types[declared.name],
+            default=declared.default,
         )
-        for each in declared
-        if "setting" in each.metadata
+        for declared in own_first
+        if "setting" in declared.metadata
     )
 
 
@@ -260,11 +266,11 @@ class Settings:
     """What the settings of every command have."""
 
     def some(self, *names: str) -> dict[str, Any]:
-        """The settings of these names."""
+        """The values of the settings of these names, by name."""
         return {name: getattr(self, name) for name in names}
 
     def asked(self, *names: str) -> list[str]:
-        """How those of these settings are typed that differ from their default."""
+        """The settings among these that differ from their default, each as a person types it: ``--max-tokens``."""
         declared = {setting.name: setting for setting in settings_of(type(self))}
         return [
             declared[name].spelled
@@ -272,6 +278,12 @@ class Settings:
             if name in declared
             and getattr(self, name) not in (declared[name].default, None)
         ]
+
+    def refuse(self, *names: str, what: str, todo: str = "leave it out") -> None:
+        """A `UserError` if one of these settings differs from its default: it says `what`, behind its name, and what `todo`."""
+        typed = self.asked(*names)
+        if typed:
+            raise UserError(f"{typed[0]} {what}", todo=todo)
 
     @property
     def recorded(self) -> dict[str, Any]:

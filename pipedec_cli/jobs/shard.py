@@ -13,7 +13,7 @@ from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.resumable import Artifact
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.events import Listen, track
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import check_out, load_model, read_inputs
 from pipedec_cli.jobs.score import ScoreSettings
@@ -31,10 +31,8 @@ class MergeResult(Struct, frozen=True):
 
 def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
     """Generate one part of a job, or all parts with Ray, into the folder of the job."""
-    for name in settings.asked("text", "show_prompt", "live", "resume"):
-        raise UserError(
-            f"{name} is for a run that is not in parts", todo="leave it out"
-        )
+    whole_run = ("text", "show_prompt", "live", "resume")
+    settings.refuse(*whole_run, what="is for a run that is not in parts")
     if settings.out in (None, "-"):
         raise UserError(
             "each part is a file in a folder", todo="name the folder with --out"
@@ -66,9 +64,8 @@ def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
 
     from pipedec_cli.jobs.run import plan_run, write_part
 
-    result = write_part(
-        plan_run(settings, decoder, inputs.part(settings.part)), folder, listen
-    )
+    planned = plan_run(settings, decoder, inputs.part(settings.part))
+    result = write_part(planned, folder, listen)
     then = command_line("shard merge", MergeSettings(folder=folder))
     log.info(f"next: `{then}`, once all parts are there")
     return result
@@ -90,7 +87,7 @@ def merge(
     if real(merged.path) in (real(part.path) for part in parts):
         raise UserError(
             "is a part that is to be merged",
-            where=str(merged.path),
+            where=merged.path,
             todo="choose another --out",
         )
     merged.require_own()
@@ -98,7 +95,8 @@ def merge(
     del manifest["shards"]
     manifest.pop("result", None)
     with merged.lock():
-        if kept := merged.start(manifest):
+        kept = merged.start(manifest)
+        if kept:
             log.info(f"what stood in {merged.path.name} is kept as {kept.name}")
         count = manifest["examples"]
         write_json_lines(merged.path, track(listen, lines, count, "merging"))

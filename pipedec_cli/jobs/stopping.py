@@ -11,7 +11,7 @@ from typing import Final
 
 from pipedec_cli.data.errors import UserError, log, naming
 from pipedec_cli.data.trained import best_checkpoint
-from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.jobs.command_lines import quoted
 from pipedec_cli.training.hyperparameters import process_count
 
 #: What the system says of a file that cannot be written.
@@ -29,7 +29,11 @@ _PEER_GONE: Final = (
 
 @contextmanager
 def explain_stop(target: Path) -> Iterator[None]:
-    """Say how to go on after Ctrl-C or the end of another process. Make a file that cannot be written an OSError."""
+    """Say how to go on if a training, which writes to the folder `target`, is stopped by Ctrl-C or with another process.
+
+    An error of a library that could not write a file becomes an OSError that names the
+    folder.
+    """
     try:
         with naming(target):
             yield
@@ -51,7 +55,7 @@ def explain_stop(target: Path) -> Iterator[None]:
 
 
 def _say_stopped(target: Path, reason: str) -> None:
-    """Say what is kept of a training that was stopped, and how to go on."""
+    """Say what is kept of a training that was stopped, and how to go on; `reason` is put behind the word "stopped"."""
     kept = " before there was a first checkpoint; nothing is kept"
     if any(target.glob("checkpoint-*")):
         kept = "; the same command with --resume goes on from the last checkpoint"
@@ -62,7 +66,7 @@ def _say_stopped(target: Path, reason: str) -> None:
 
 
 def _writing_error(error: Exception, target: Path) -> OSError | None:
-    """The system's error of a library that could not write a file; None of other errors."""
+    """The system's error, naming the folder `target`, for which a library could not write a file; None for another error."""
     number = _system_error(error)
     if number is None and shutil.disk_usage(target).free < 1 << 20:
         number = errno.ENOSPC

@@ -42,20 +42,13 @@ class Tally:
     steps: int = 0  # decoder calls, each example's own
     draft_steps: int = 0  # those of them that made a draft, in exact mode
     tokens: int = 0  # without <eos>
-    keys: int = (
-        0  # keys of objects, with a value or without, that were answered all at once
-    )
-    truncated: dict[str, int] = field(
-        default_factory=dict
-    )  # examples by the limit that cut them short
-    values_lost: int = (
-        0  # values of fields that were cut, or that the schema does not allow
-    )
+    keys: int = 0  # of objects that were answered all at once, with a value or without
+    #: Examples by the limit that cut them short.
+    truncated: dict[str, int] = field(default_factory=dict)
+    values_lost: int = 0  # of fields: cut, or not allowed by the schema
     violating: int = 0  # objects of which the JSON Schema does not hold
     no_objects: int = 0  # texts without any key of the schema
-    row_budget_exhausted: int = (
-        0  # examples whose empty subsequences used up all of sub_max
-    )
+    row_budget_exhausted: int = 0  # examples whose empty rows used up sub_max
     stopped_on_repeat: int = 0
     chunked: int = 0  # sources that were read in chunks, and how many chunks they had
     chunks: int = 0
@@ -63,14 +56,18 @@ class Tally:
     sources_cut: Marked = field(default_factory=Marked)
     #: Characters that the tokenizer does not know.
     sources_with_unknown: Marked = field(default_factory=Marked)
-    beyond_positions: Marked = field(
-        default_factory=Marked
-    )  # more tokens than the model was made for
+    #: Sources with text of more tokens than the model was made for.
+    beyond_positions: Marked = field(default_factory=Marked)
 
     def add(
         self, generated: Generated, unknown_id: int | None, positions: int | None
     ) -> None:
-        """Count one example, by the tokenizer's unknown token and the positions of a decoder-only model, if any."""
+        """Count one example.
+
+        `unknown_id` is the tokenizer's token for characters that it does not know, None
+        if it has none. `positions` are the tokens that the model was made for; None if
+        it has no such bound.
+        """
         self.examples += 1
         self.steps += generated.steps
         self.draft_steps += generated.draft_steps or 0
@@ -81,14 +78,15 @@ class Tally:
         self.row_budget_exhausted += generated.row_budget_exhausted
         self.stopped_on_repeat += generated.stopped_on_repeat
         if generated.truncated:
-            self.truncated[generated.truncated] = (
-                self.truncated.get(generated.truncated, 0) + 1
-            )
+            limit = generated.truncated
+            self.truncated[limit] = self.truncated.get(limit, 0) + 1
         if generated.source_cut:
             self.sources_cut.add(generated.id)
         if unknown_id in generated.source_ids:
             self.sources_with_unknown.add(generated.id)
         if positions is not None:
+            # Behind the prompt, the position of a token is its time-step and, for each
+            # row above its own, one more.
             rows = enumerate(generated.grid)
             farthest = max(
                 (start + len(tokens) + number for number, (start, tokens) in rows),
@@ -114,7 +112,11 @@ class Tally:
     def report(
         self, settings: Mapping[str, Any], costs: Sequence[float] | None = None
     ) -> None:
-        """Say what was counted in a run with these settings, and with these costs in exact mode."""
+        """Say what was counted in a run with these settings.
+
+        In exact mode `costs` are the times of a decoder call by its number of guesses, in
+        calls without a guess.
+        """
         self._warn_of_sources(settings)
         self._warn_of_limits()
         self._warn_of_objects()
@@ -126,7 +128,8 @@ class Tally:
         if self.examples:
             self._tell_of_speed()
             self._tell_of_calls()
-            if (none_saved := self.saved_none(costs)) is not None:
+            none_saved = self.saved_none(costs)
+            if none_saved is not None:
                 log.warning(none_saved)
 
     def _warn_of_sources(self, settings: Mapping[str, Any]) -> None:
@@ -140,10 +143,14 @@ class Tally:
             (self.beyond_positions, beyond, hint),
             (self.sources_with_unknown, unknown, ""),
         ):
-            if count := marked.count:
-                some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
-                named = f"{', '.join(marked.first)}{', …' if count > NAMED else ''}"
-                log.warning(f"{some} {what}: id {named}{todo}")
+            count = marked.count
+            if count:
+                were = "was" if count == 1 else "were"
+                some = f"{count:,} of {many(self.examples, 'source')} {were}"
+                names = ", ".join(marked.first)
+                if count > NAMED:
+                    names += ", …"
+                log.warning(f"{some} {what}: id {names}{todo}")
 
     def _warn_of_limits(self) -> None:
         """Warn of texts that a limit cut short."""
@@ -175,17 +182,17 @@ class Tally:
 
     def _tell_of_calls(self) -> None:
         """Say how many decoder calls the texts took, and which of them were read or written in part."""
-        made = many(self.tokens, "token")
+        written = many(self.tokens, "token")
         rate = f": {self.tokens / max(1, self.steps):.2f} tokens a call"
         if self.keys:
             # The tokens of an object say little: most of its rows may be empty, and a
             # key costs nothing.
-            made = many(self.keys, "key")
+            written = many(self.keys, "key")
             rate = ""
         drafting = ""
         if self.draft_steps:
             drafting = f"; {self.draft_steps:,} of the calls made drafts"
-        calls = f"{made} took {many(self.steps, 'decoder call')}"
+        calls = f"{written} took {many(self.steps, 'decoder call')}"
         log.info(f"{calls}{rate}{drafting}")
         if self.chunked:
             log.info(
@@ -196,17 +203,19 @@ class Tally:
             log.info(f"{some} began to repeat themselves: each ends there")
 
     def warn_early(self, total: int) -> None:
-        """Warn while most work is still to be done: a model that does not end its texts takes hours for nothing."""
+        """Warn, once, of a model that does not end its texts, while most of the `total` is still to be done."""
         if self.examples == FIRST < total and self.cut_short >= FIRST:
             reasons = ", ".join(sorted(self.truncated))
             what = f"all of the first {FIRST} texts were cut short by {reasons}"
             log.warning(f"{what}: the model may not end its texts (Ctrl-C stops)")
 
     def saved_none(self, costs: Sequence[float] | None) -> str | None:
-        """A warning that drafts saved no call, if so. `costs` is the time of a call by its number of guesses."""
-        alone = (
-            self.tokens + self.examples - self.cut_short
-        )  # the sequential model's calls
+        """A warning that the guesses of exact mode saved no decoder call; None if they did, and in other modes.
+
+        `costs` are as in `report`; None in other modes.
+        """
+        # The calls of the sequential model without drafts: each token, and each end.
+        alone = self.tokens + self.examples - self.cut_short
         if not self.examples or costs is None or self.steps < alone:
             return None
         if self.steps - self.draft_steps < alone:

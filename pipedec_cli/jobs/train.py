@@ -21,13 +21,13 @@ from pipedec_cli.data.resumable import Artifact
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.writing import manifest, write_text
 from pipedec_cli.events import Listen, Training, shown, silent, stage, track
-from pipedec_cli.jobs.commands import (
+from pipedec_cli.jobs.command_lines import (
     all_sources,
     command_line,
     sequential_training,
 )
 from pipedec_cli.jobs.dev_score import DevScorer
-from pipedec_cli.jobs.estimate import estimate
+from pipedec_cli.jobs.estimate import Prepared, estimate
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.gpus import only_gpu
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
@@ -149,8 +149,7 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
         if not settings.overwrite:
             _require_free(artifact, is_resumed=settings.resume)
         with only_gpu(settings.device) as device:
-            asked = replace(settings, device=device)
-            training = _train(artifact, data, asked, listen)
+            training = _train(artifact, data, replace(settings, device=device), listen)
         if is_main():
             written = trained.checkpoints(artifact.path)
             trained.forget(written[:-KEPT_CHECKPOINTS])
@@ -183,16 +182,19 @@ def _require_free(artifact: Artifact, *, is_resumed: bool) -> None:
         raise UserError(f"{folder} holds an unfinished training", todo=todo)
 
 
-def write_card_and_page(made: Trained) -> None:
-    """Write the model card and the page of a training that has just ended."""
+def write_card_and_page(training: Trained) -> None:
+    """Write the model card and the page of a training, if it has just ended and was not finished before."""
     from pipedec_cli.page.report import training_page
     from pipedec_cli.view.model_card import training_sheets, write_card
 
-    if made.checkpoint and made.record and made.data:
-        write_card(made.target, made.checkpoint, made.record, made.data, made.examples)
-        sheets = training_sheets(made.checkpoint, made.record)
-        page = training_page(made.target.name, made.record["result"], sheets)
-        write_text(made.target / "training.html", page)
+    checkpoint = training.checkpoint
+    record = training.record
+    target = training.target
+    if checkpoint and record and training.data:
+        write_card(target, checkpoint, record, training.data, training.examples)
+        sheets = training_sheets(checkpoint, record)
+        page = training_page(target.name, record["result"], sheets)
+        write_text(target / "training.html", page)
 
 
 def _check_settings(settings: TrainSettings, target: Path) -> None:
@@ -222,24 +224,23 @@ def _require_segmented(data: Path) -> None:
     """A `UserError` if the data are no folder."""
     if not data.exists():
         todo = "give the folder that `pipedec segment` wrote"
-        raise UserError("no such folder", where=str(data), todo=todo)
+        raise UserError("no such folder", where=data, todo=todo)
     if data.is_file():
         todo = "run `pipedec segment` on it, and give the folder that it writes"
-        raise UserError("is a file", where=str(data), todo=todo)
+        raise UserError("is a file", where=data, todo=todo)
 
 
 def _check_start(name: str, target: Path) -> None:
     """A `UserError` if a training that writes to the target cannot start from the model of this name."""
     if real(name) == real(target):
-        todo = "give another --out"
-        raise UserError("would be written over", where=name, todo=todo)
+        raise UserError("would be written over", where=name, todo="give another --out")
     trained.require_start(name)
 
 
 def _train(
     artifact: Artifact, folder: Path, settings: TrainSettings, listen: Listen
 ) -> Trained:
-    """Train, once it is clear that the folder holds no training with other settings."""
+    """Train on the data of a `folder`, once it is clear that the artifact is not that of a training with other settings."""
     data = load_data(settings, folder, listen)
     hyper = _hyperparameters(settings, data)
     delay = _delay(settings, data)
@@ -250,7 +251,7 @@ def _train(
         if artifact.whole:
             log.info(f"{artifact.path} has been trained to the end already")
             return Trained(artifact.path, artifact.manifest["result"])
-    # And torch, which takes seconds; what can be refused is by now.
+    # Torch is imported as well, which takes seconds: what can be refused was, by now.
     log.info(f"loading {settings.model} …")
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.training.collate import check_ids
@@ -260,15 +261,12 @@ def _train(
     with stage(listen, "building the model"):
         checkpoint = build_model(settings, data, _method(settings, data, delay))
     examples, dev = _encode(checkpoint, data, settings, artifact.path, listen)
+    prepared = Prepared(checkpoint, data, examples, dev, hyper, settings, artifact.path)
     if is_main():
         _check_first(checkpoint, data.train[:_FIRST], examples[:_FIRST])
-        estimate(
-            checkpoint, data, examples, dev, hyper, settings, artifact.path, listen
-        )
+        estimate(prepared, listen)
         artifact.start(record)
-    result, doubts = _learn(
-        checkpoint, data, examples, dev, hyper, settings, artifact.path, listen
-    )
+    result, doubts = _learn(prepared, listen)
     if is_main():
         label = "reading the texts with the saved tokenizer"
         again = track(listen, data.train, len(data.train), label)
@@ -342,7 +340,11 @@ def _encode(
     target: Path,
     listen: Listen,
 ) -> tuple[Sequence[Encoded], list[Encoded]]:
-    """The examples of train and dev. The checkpoint's limits are fitted to those of train and to all targets."""
+    """The examples of train and dev as token ids; those of train are kept in a temporary file in the folder `target`.
+
+    The checkpoint's settings are changed: its limits are fitted to the examples of train
+    and to the other targets of the data.
+    """
     from pipedec_cli.training.collate import Encoded, encode, fit_limits
 
     assert checkpoint.settings is not None, "it has them before it is trained"
@@ -360,32 +362,26 @@ def _encode(
     return examples, dev
 
 
-def _learn(
-    checkpoint: Checkpoint,
-    data: TrainingData,
-    examples: Sequence[Encoded],
-    dev: Sequence[Encoded],
-    hyper: Hyperparameters,
-    settings: TrainSettings,
-    target: Path,
-    listen: Listen,
-) -> tuple[TrainResult, Sequence[str]]:
+def _learn(training: Prepared, listen: Listen) -> tuple[TrainResult, Sequence[str]]:
     """Make all updates; the result, and why the best texts for the dev set are of no use yet."""
     from pipedec_cli.metrics.scoring import dev_measure
     from pipedec_cli.training import trainer
 
+    data = training.data
+    settings = training.settings
     measure = dev_measure(data.segmentation.level)
     metric = measure.headline[measure.primary]
     scorer = None
-    if dev:
-        scorer = DevScorer(checkpoint, data.dev[:_SCORED], dev[:_SCORED])
-    with shown(listen, Training(metric)), explain_stop(target):
+    if training.dev:
+        scored = training.dev[:_SCORED]
+        scorer = DevScorer(training.checkpoint, data.dev[:_SCORED], scored)
+    with shown(listen, Training(metric)), explain_stop(training.target):
         result = trainer.train(
-            checkpoint,
-            examples,
-            dev,
-            target,
-            hyper,
+            training.checkpoint,
+            training.examples,
+            training.dev,
+            training.target,
+            training.hyper,
             resume=settings.resume,
             keep=KEPT_CHECKPOINTS,
             log_to=settings.log_to,
@@ -417,7 +413,7 @@ def _say_end(
 def _check_first(
     checkpoint: Checkpoint, records: Sequence[Record], examples: Sequence[Encoded]
 ) -> None:
-    """See `check_ids`: a training whose tokenizer does not come back as it is does not begin."""
+    """Refuse a training whose tokenizer, saved and loaded again, makes other tokens of the records than the `examples` have."""
     from pipedec_cli.training.collate import check_ids
 
     with TemporaryDirectory() as saved:
@@ -427,7 +423,11 @@ def _check_first(
 
 
 def _delay(settings: TrainSettings, data: TrainingData) -> Any:
-    """The delay that the model is for. The rows of fields all start at once, but for later items of lists."""
+    """The delay that the model is trained for, as its settings hold it.
+
+    Of objects it is "together": the rows of all keys start at once. Only of those with
+    lists of objects it is that of the settings, by which later items start.
+    """
     fields = data.segmentation.fields
     has_lists = any(field.listed for field in fields)
     if settings.decoder == "sequential" or not fields or has_lists:
@@ -445,8 +445,8 @@ def _record(
     delay: object,
     hyper: Hyperparameters,
 ) -> dict[str, Any]:
-    """training.json as it is begun. A training that goes on must have the same settings."""
-    asked = {
+    """The content of training.json as a training begins; one that goes on must have the same settings."""
+    given = {
         "model": settings.model,
         "decoder": settings.decoder,
         "time_max": settings.time_max,
@@ -457,10 +457,10 @@ def _record(
     }
     if process_count() > 1:
         # With more processes other examples come together.
-        asked["processes"] = process_count()
+        given["processes"] = process_count()
     if data.teacher:
-        asked["teacher"] = {"name": settings.teacher, "sha256": data.teacher.sha256}
-    kept = {name: value for name, value in asked.items() if value is not None}
+        given["teacher"] = {"name": settings.teacher, "sha256": data.teacher.sha256}
+    kept = {name: value for name, value in given.items() if value is not None}
     kept |= data.sources
     kept["training"] = asdict(hyper)
     from_scratch = trained.start_of(settings.model or "") != "published"

@@ -25,7 +25,7 @@ from pipedec_cli.data.segmentation import (
 from pipedec_cli.data.stored import StoredRecords
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
 from pipedec_cli.events import Listen, track
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.train_settings import DEV_EXAMPLES, TrainSettings
@@ -39,22 +39,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Segmented records of train and dev, and the `files` that they come from.
+    """Segmented records of train and dev."""
 
-    `sources` are the settings by which sources are read: max_source_tokens, the prefix
-    of a teacher's sources, and prompt and chat if they were asked for. `targets` are the data set's
-    own targets beside those of a teacher: many long texts of a teacher are left out,
-    and time_max has to hold long targets as well. Of the `teacher`, use only config,
-    tokenizer and settings.
-    """
-
-    files: list[Path]
+    files: list[Path]  # that they come from
     train: Sequence[Record]
     dev: Sequence[Record]
-    segmentation: Segmentation
-    segmenter: Segmenter
+    segmentation: Segmentation  # how their targets are cut
+    segmenter: Segmenter  # what cuts texts so
+    #: The settings by which sources are read: max_source_tokens, the prefix of a
+    #: teacher's sources, and prompt and chat if they were asked for.
     sources: dict[str, Any]
-    teacher: Decoder | None = None
+    teacher: Decoder | None = None  # use only its config, tokenizer and settings
+    #: The data set's own targets beside those of a teacher: many long texts of a
+    #: teacher are left out, and time_max has to hold long targets as well.
     targets: Iterable[Record] = ()
 
 
@@ -107,10 +104,10 @@ def _taught_data(
         # It was not trained here, and has no segmenter of its own.
         teacher.checkpoint.segmenter = segmenter
     files = []
-    texts = dict[SplitName, list[Generated]]()
+    texts = {}
     for split, limit in _splits(settings, folder).items():
-        asked = replace(generate, split=split, limit=limit)
-        file = _write_texts(asked, teacher, listen)
+        of_split = replace(generate, split=split, limit=limit)
+        file = _write_texts(of_split, teacher, listen)
         files.append(file)
         texts[split] = [text for text in read_predictions(file) if text.record]
 
@@ -127,8 +124,9 @@ def _taught_data(
     if not train:
         what = "none of the teacher's texts can be learnt from"
         todo = "train the teacher until it ends its texts, or take another"
-        raise UserError(what, where=str(files[0]), todo=todo)
-    if repeated := preparer.counts.repeated:
+        raise UserError(what, where=files[0], todo=todo)
+    repeated = preparer.counts.repeated
+    if repeated:
         what = f"{many(repeated, 'subsequence')} that the teacher had said before in the same text"
         log.info(f"{what}: left out")
 
@@ -173,7 +171,7 @@ def _load_teacher(settings: TrainSettings) -> tuple[Decoder, GenerateSettings]:
 
 
 def _is_alike(settings: TrainSettings) -> bool:
-    """Whether the student is a model like its teacher."""
+    """Whether the student is a model like its teacher: the teacher itself, or fresh weights of its shape."""
     return settings.model in (settings.teacher, trained.FRESH[0])
 
 
@@ -187,7 +185,11 @@ def _splits(settings: TrainSettings, folder: Path) -> dict[SplitName, int | None
 
 
 def _write_texts(settings: GenerateSettings, teacher: Decoder, listen: Listen) -> Path:
-    """The file of the teacher's texts for a split. Several processes that train together do not write it."""
+    """The file of the teacher's texts for a split, which are written now as far as they are not there.
+
+    Several processes that train together do not write it: a `UserError` if it lacks
+    some.
+    """
     from pipedec_cli.jobs.run import complete, is_complete, plan_run
 
     texts = f"the teacher's texts for {settings.split}"
@@ -202,7 +204,10 @@ def _write_texts(settings: GenerateSettings, teacher: Decoder, listen: Listen) -
 def _learn_ends(
     texts: Sequence[Generated], segmentation: Segmentation, segmenter: Segmenter
 ) -> tuple[Segmentation, Segmenter]:
-    """Learn from a teacher's whole texts where segments end, if the data have no targets that tell it."""
+    """Learn from a teacher's `texts` that are whole where segments end, if the data have no targets that tell it.
+
+    Returns the segmentation and the segmenter, new ones or those that were given.
+    """
     complete = [_learnt(text) for text in texts if not text.truncated]
     has_targets = any(record.target_segments is not None for record in complete)
     if has_targets or not complete:
@@ -219,7 +224,7 @@ def _learn_ends(
 
 
 def _learnt(text: Generated) -> Record:
-    """The record with the teacher's text as its target."""
+    """The record of a teacher's text, with that text as its target."""
     assert text.record is not None, "it is generated from a record"
     return structs.replace(
         text.record, target=text.text, target_fields=text.fields, references=()
@@ -247,7 +252,8 @@ def _segment(
             continue
         records.append(preparer.segment(record))
     of = f"of the teacher's {many(len(texts), 'text')} for {split}"
-    if left_out := len(texts) - len(records):
+    left_out = len(texts) - len(records)
+    if left_out:
         log.info(f"{left_out:,} {of} were cut short: left out")
     if repeating:
         log.info(f"{repeating:,} {of} began to repeat themselves: learnt up to there")

@@ -7,31 +7,30 @@ from pipedec_cli.metrics.failures import said
 from pipedec_cli.metrics.measure import set_f1
 
 Words = set[str]
-#: A place in each of two texts.
-Place = tuple[int, int]
 
 
 def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
-    """For each segment its place in the other text.
+    """For each segment of a text, the number of the segment of the text `beside` at whose side it is shown.
 
-    Pairs have as many words in common as possible. A segment between two pairs stands
-    beside the next segment there of the other text that has no pair, or at the end of
-    it. So places never fall. They are 0 if the other text is empty.
+    Segments are paired so that they have as many words in common as possible. A segment
+    between two pairs stands beside the next segment there of the other text that has no
+    pair, or at the end of it. So the numbers never fall. They are 0 if the other text is
+    empty.
     """
-    places = list[int]()
-    following = 0  # the place behind the last pair
+    numbers = list[int]()
+    following = 0  # the number behind the last pair
     for end, partner in _pairs(segments, beside):
         last = max(partner - 1, 0)
-        between = range(following, following + end - len(places))
-        places += [min(place, last) for place in between]
+        between = range(following, following + end - len(numbers))
+        numbers += [min(number, last) for number in between]
         if end < len(segments):
-            places.append(partner)
+            numbers.append(partner)
         following = partner + 1
-    return places
+    return numbers
 
 
-def _pairs(segments: Sequence[str], beside: Sequence[str]) -> Iterator[Place]:
-    """The pairs with the most words in common, in order; then the lengths of both."""
+def _pairs(segments: Sequence[str], beside: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The pairs with the most words in common, by their numbers in both texts, in order; then the lengths of both."""
     mine = list(map(_words, segments))
     theirs = list(map(_words, beside))
     best = _most_in_common(mine, theirs)
@@ -59,9 +58,9 @@ def _most_in_common(
     mine: Sequence[Words],
     theirs: Sequence[Words],
 ) -> list[list[float]]:
-    """The most that pairs of the rests of two texts can have in common.
+    """A table of the most that pairs can have in common if only the rest of each text is paired.
 
-    The rests begin at each place of both.
+    Row i, column j is of the rests that begin with segment i and with segment j.
     """
     width = len(theirs) + 1
     behind = [0.0] * width
@@ -84,11 +83,11 @@ def _most_in_common(
 def aligned_by_key(
     objects: Sequence[Sequence[str]], beside: Sequence[str]
 ) -> list[list[int]]:
-    """For each ``key: value`` pair of each object its row, in any order.
+    """For each ``key: value`` pair of each object the number of the row in which it is shown.
 
-    The rows of `beside` come first. With several pairs of one key, the items of a list,
-    equal ones stand side by side, and then the rest in order. A pair without a partner
-    gets a new row at the end.
+    The first rows are the pairs of the object `beside`. With several pairs of one key,
+    the items of a list, equal ones stand side by side, and then the rest in order. A
+    pair without a partner gets a new row at the end.
     """
     rows = list(beside)
     places = []
@@ -101,7 +100,7 @@ def aligned_by_key(
 
 
 class _Seats:
-    """The rows that the pairs of an object have."""
+    """Which row each pair of an object has, by the pair's number; each row has at most one pair."""
 
     def __init__(self, rows: list[str]) -> None:
         """New rows are added to the `rows`."""
@@ -110,7 +109,7 @@ class _Seats:
         self._taken = dict[int, int]()
 
     def take(self, pairs: Sequence[str], by: Callable[[str], object]) -> None:
-        """Let each pair without a row take the first free one that is the same."""
+        """Let each pair that has no row yet take the first free row for which `by` gives the same as for the pair."""
         for number, pair in enumerate(pairs):
             if number not in self._taken:
                 self._take_first(number, by(pair), by)
@@ -121,6 +120,7 @@ class _Seats:
         wanted: object,
         by: Callable[[str], object],
     ) -> None:
+        """Give the pair of this number the first free row for which `by` gives what is wanted, if there is one."""
         for row, other in self._free.items():
             if by(other) == wanted:
                 self._taken[number] = row
@@ -128,14 +128,14 @@ class _Seats:
                 return
 
     def of_all(self, pairs: Sequence[str]) -> list[int]:
-        """The row of each pair; those without one get a new one."""
-        places = []
+        """The number of each pair's row; pairs without a row get a new one."""
+        rows = []
         for number, pair in enumerate(pairs):
             if number not in self._taken:
                 self._taken[number] = len(self._rows)
                 self._rows.append(pair)
-            places.append(self._taken[number])
-        return places
+            rows.append(self._taken[number])
+        return rows
 
 
 def _key_and_value(pair: str) -> tuple[str, str]:

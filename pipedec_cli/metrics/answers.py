@@ -69,7 +69,7 @@ def _nothing(record: Record, lacking: str) -> UserError:
 
 
 def _with_pairs(prediction: Generated, record: Record) -> Generated:
-    """The prediction as ``path: value`` pairs beside those of the target."""
+    """The prediction of an object as ``path: value`` pairs, beside those of the target; a UserError if that is no object."""
     if record.target_fields is None:
         raise _nothing(record, "no `target` that is an object")
     record = replace(record, target_segments=pairs_of(record.target_fields))
@@ -92,9 +92,9 @@ def written_fields(prediction: Generated) -> Mapping[str, Any]:
 
 
 def _shares(prediction: Generated, given: Mapping[str, Any] | None) -> dict[str, float]:
-    """A share of each value of a predicted object, such as its confidence.
+    """The shares `given` for values of a predicted object, such as their confidence, by the name of the value's path.
 
-    It is found by the name of the value's path. Some values have none.
+    A value without a valid share, a number from 0 to 1, is left out.
     """
     shares = by_path(given or {})
 
@@ -113,7 +113,7 @@ def _shares(prediction: Generated, given: Mapping[str, Any] | None) -> dict[str,
 def _listed(
     record: Record, task: Literal["keyphrases", "multispan"]
 ) -> tuple[str, ...]:
-    """The right phrases or spans of a record; a UserError if there are none."""
+    """The right phrases or spans of a record: its list for the task, or else its target; a UserError if it has none."""
     name = ANSWER_FIELDS[task]
     answers = record.fields.get(name)
     if answers is None and isinstance(record.fields.get("target"), list):
@@ -142,6 +142,7 @@ def _listed(
 
 
 def _strings(answers: list[Any], name: str, where: str) -> tuple[str, ...]:
+    """The answers in the field `name`; a UserError if one of them is no string."""
     for answer in answers:
         if not isinstance(answer, str):
             what = f"`{name}` must hold strings, not {type(answer).__name__}"

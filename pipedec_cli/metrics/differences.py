@@ -49,27 +49,29 @@ def score_differences(
 ) -> dict[str, Difference]:
     """First minus second by metric, in points of per cent; {} if nothing was scorable.
 
-    The intervals are the same each time. Raises a ValueError if the two do not have the
-    same examples (in any order) and the same protocol.
+    `resamples` are the draws for each interval; it is the same each time. Raises a
+    ValueError if the two do not have the same examples (in any order) and the same
+    protocol.
     """
     measure = first.measure
-    place = {example: row for row, example in enumerate(second.ids)}
-    if measure.signature != second.measure.signature or place.keys() != set(first.ids):
+    row_of = {example: row for row, example in enumerate(second.ids)}
+    if measure.signature != second.measure.signature or row_of.keys() != set(first.ids):
         what = "the two runs are not of the same examples by the same protocol"
         raise ValueError(what)
     if not first.ids:
         return {}
     examples, columns = first.statistics.shape
-    others = second.statistics[[place[example] for example in first.ids]]
+    others = second.statistics[[row_of[example] for example in first.ids]]
     rows = np.hstack([first.statistics, others])
 
     def difference(means: Floats) -> Floats:
         """The differences [..., metrics] of two corpora with these means."""
-        mine, theirs = means[..., :columns], means[..., columns:]
-        return measure.corpus(mine) - measure.corpus(theirs)
+        return measure.corpus(means[..., :columns]) - measure.corpus(
+            means[..., columns:]
+        )
 
     def of_draws(draws: NDArray[np.intp], axis: int = -1) -> Floats:  # noqa: ARG001  # scipy passes it
-        """The differences [metrics, …] of draws [..., examples].
+        """The differences [metrics, …] on draws [..., examples], each of which takes some examples several times.
 
         scipy joins batches along the last axis.
         """

@@ -61,15 +61,15 @@ def said(text: str) -> str:
 
 
 def duplicates(segments: Sequence[str]) -> list[int]:
-    """The places of subsequences that say the same as an earlier subsequence."""
+    """The numbers, from 0, of subsequences that say the same as an earlier one."""
     earlier = set[str]()
-    places = []
-    for place, segment in enumerate(segments):
+    numbers = []
+    for number, segment in enumerate(segments):
         words = said(segment)
         if words in earlier:
-            places.append(place)
+            numbers.append(number)
         earlier.add(words)
-    return places
+    return numbers
 
 
 def dropped(example: Generated) -> int | None:
@@ -88,7 +88,7 @@ def count_failures(examples: Sequence[Generated]) -> Failures:
     """Count repeats, omissions and cuts over a set of predictions."""
     count = max(1, len(examples))
     repeats = [len(duplicates(example.segments)) for example in examples]
-    missing = list[int]()
+    missing = []
     expected = 0
     for example in examples:
         lacking = dropped(example)
@@ -119,7 +119,11 @@ def count_failures(examples: Sequence[Generated]) -> Failures:
 
 
 def _alike_rate(examples: Sequence[Generated]) -> float:
-    """The share of texts that equal sources or right answers do not explain."""
+    """The share of texts that are the same as another one though they should differ.
+
+    There should be as many different texts as there are different sources, or different
+    right answers if these are fewer.
+    """
     texts = {said(example.text) for example in examples}
     sources = {record_beside(example).source for example in examples}
     right = {right_answers(example) for example in examples}

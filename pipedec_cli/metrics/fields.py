@@ -52,10 +52,11 @@ _SAME_NUMBER: Final = 1 / 10_000
 
 
 def agreement(metric: str, value: str, right: str) -> float:
-    """How right a value is that is not equal, 0 to 1.
+    """How right a value is, 0 to 1, that is not equal to the `right` one.
 
-    By ``words`` it is their F1, each counted once; by a tolerance whether the number is
-    within it; by ``exact`` 0.
+    By the metric ``words`` it is the F1 of their words, each counted once; by a
+    tolerance, ``0.5`` or ``5%``, whether the number is within it of the right one; by
+    ``exact`` 0.
     """
     if metric == "exact":
         return 0.0
@@ -105,20 +106,17 @@ class Fields(Measure):
     @property
     def _settings(self) -> str:
         metrics = "".join(f"|{key}:{metric}" for key, metric in self.metrics)
-        how = "norm:nfkc+casefold+spaces|lists:sets|items:assigned|avg:micro"
-        return f"{how}{metrics}|unicode:{unicodedata.unidata_version}"
+        settings = "norm:nfkc+casefold+spaces|lists:sets|items:assigned|avg:micro"
+        return f"{settings}{metrics}|unicode:{unicodedata.unidata_version}"
 
     def statistics(self, example: Generated) -> tuple[float, ...]:
-        """The object's share in each sum, with its items matched.
-
-        Common pairs, whether all are right, predicted pairs, right pairs.
-        """
+        """Of an object with its items matched: common pairs, whether all are right, predicted pairs, right pairs."""
         return self._row(*self._matched(example))
 
     def corpus(self, means: Floats) -> Floats:
         """Ratios of sums.
 
-        Precision without predicted pairs, and recall without right ones, is 1 if there
+        Precision without predicted pairs, and recall without right ones, is 100 if there
         are neither, else 0.
         """
         hits, exact, predicted, right = np.moveaxis(means, -1, 0)
@@ -161,17 +159,14 @@ class Fields(Measure):
         return parts
 
     def wrong(self, example: Generated) -> list[int]:
-        """The places of an object's pairs that are not all right.
-
-        [] without a target.
-        """
+        """The numbers, from 0, of an object's pairs that are not all right; [] without a target."""
         if record_beside(example).target_segments is None:
             return []
-        places = []
-        for place, (_, credit) in enumerate(self._credited(example)):
+        numbers = []
+        for number, (_, credit) in enumerate(self._credited(example)):
             if credit < 1:
-                places.append(place)
-        return places
+                numbers.append(number)
+        return numbers
 
     def judged(self, example: Generated) -> list[Judged]:
         """The confidence of each value of an object, and whether the value is right.
@@ -213,7 +208,7 @@ class Fields(Measure):
         return [_moved(pair, numbers) for pair in pairs]
 
     def _matched(self, example: Generated) -> tuple[Pairs, Pairs]:
-        """The predicted pairs, their items numbered as the right ones, and the right."""
+        """The predicted pairs, with items numbered as the right ones, and the right pairs."""
         predicted = _pairs(example.segments)
         right = _pairs(right_segments(example))
         numbers = self._numbers(predicted, right)
@@ -221,6 +216,7 @@ class Fields(Measure):
         return moved, right
 
     def _row(self, predicted: Pairs, right: Pairs) -> Row:
+        """The statistics of an object, or of a key: common pairs, whether all are right, predicted pairs, right pairs."""
         credit = self._credit(predicted, right)
         hits = fsum(credit.values())
         exact = hits == len(predicted) == len(right)
@@ -229,7 +225,8 @@ class Fields(Measure):
     def _credit(self, predicted: Pairs, right: Pairs) -> Credit:
         """How right each predicted pair is, 0 to 1.
 
-        By its key's metric it agrees with one right pair that no other agrees with.
+        A pair that is not equal to a right one may agree with one in part, by the metric
+        of its key; each right pair agrees with one predicted pair at most.
         """
         credit = {}
         for pair in predicted:
@@ -248,11 +245,11 @@ class Fields(Measure):
         return credit
 
     def _numbers(self, predicted: Pairs, right: Pairs) -> Numbers:
-        """The number of the right item for each predicted item.
+        """New numbers for the predicted items of lists: each gets that of the right item with which it is compared.
 
-        Items without one come after the right ones. It solves the assignment problem:
-        as many pairs as possible are in both items, and then as many numbers as
-        possible stay.
+        Items are assigned so that as many pairs as possible are in both items, and then
+        so that as many numbers as possible stay. Items without a right one get numbers
+        behind these.
         """
         right_items = _items(right)
         numbers = Numbers()
@@ -277,17 +274,14 @@ class Fields(Measure):
         number: str,
         other: str,
     ) -> float:
-        """How much two items have in common.
-
-        A little more if their numbers are the same.
-        """
+        """How much two items have in common, by their numbers in `items` and in `others`; a little more if these are the same."""
         credit = self._credit(items[number], others[other])
         same = _SAME_NUMBER if number == other else 0
         return fsum(credit.values()) + same
 
 
 def _ratio(hits: Floats, of: Floats, *, other: Floats) -> Floats:
-    """The share of hits, per cent. Where `of` is 0, all if the other is 0, too."""
+    """The share of hits, per cent, elementwise. Where `of` is 0, it is 100 if `other` is 0, too, and else 0."""
     neither = (of == 0) & (other == 0)
     usual = np.where(neither, PERCENT, 0.0)
     return np.divide(
@@ -303,9 +297,9 @@ def _assigned(
     theirs: Sequence[str],
     score: Callable[[str, str], float],
 ) -> Iterator[tuple[int, int, float]]:
-    """The pairs of an assignment with the largest sum of scores.
+    """The pairs of an assignment of `ours` to `theirs` with the largest sum of scores.
 
-    Each is a place in ours, a place in theirs, and the score.
+    Each is a number in ours and one in theirs, from 0, and the score.
     """
     if not ours or not theirs:
         return
@@ -352,10 +346,7 @@ def _values(pairs: Pairs) -> defaultdict[str, list[str]]:
 
 
 def _items(pairs: Pairs) -> defaultdict[str, Items]:
-    """The items of each list, by its name.
-
-    The keys of their pairs say nothing of the number.
-    """
+    """The items of each list, by its name: the pairs of each item, by its number. The keys of these pairs have no number."""
     lists: defaultdict[str, Items] = defaultdict(Items)
     for key, value in sorted(pairs):
         match = _IN_ITEM.fullmatch(key)
@@ -367,7 +358,7 @@ def _items(pairs: Pairs) -> defaultdict[str, Items]:
 
 
 def _moved(path: str, numbers: Numbers) -> str:
-    """A path, or a pair, with the number of another item."""
+    """A path, or a pair that begins with it, with the new number of the item that it leads into."""
     match = _IN_ITEM.fullmatch(path)
     if match is None:
         return path

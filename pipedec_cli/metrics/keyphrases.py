@@ -115,17 +115,16 @@ class _Keyphrases(Measure):
         source = stems(record_beside(example).source, self._tokenizer)
         predicted = self.split(example.segments, source, predicted=True)
         right = self.split(right_segments(example), source, predicted=False)
-        present, absent = predicted.present, predicted.absent
         parts = [
-            *self._at_both_cuts(present, right.present),
-            *self._at_both_cuts(absent, right.absent),
+            *self._at_both_cuts(predicted.present, right.present),
+            *self._at_both_cuts(predicted.absent, right.absent),
         ]
         return (
             *self._row(parts),
             len(right.present),
-            len(present),
+            len(predicted.present),
             len(right.absent),
-            len(absent),
+            len(predicted.absent),
             predicted.duplicates,
             predicted.invalid,
         )
@@ -133,7 +132,7 @@ class _Keyphrases(Measure):
     def _at_both_cuts(
         self, guesses: Sequence[Stems], targets: Sequence[Stems]
     ) -> list[tuple[float, float]]:
-        """Precision and recall at 5 and at M, in [0, 1]."""
+        """Precision and recall, in [0, 1], of the first five guesses, and of all (M)."""
         divisor = CUTOFF if self.hard else min(CUTOFF, len(guesses))
         return [
             precision_and_recall(guesses[:CUTOFF], targets, divisor),
@@ -143,10 +142,10 @@ class _Keyphrases(Measure):
     def split(
         self, phrases: Iterable[str], source: Sequence[str], *, predicted: bool
     ) -> Split:
-        """Stem phrases, and split them into present ones and absent ones.
+        """Stem phrases, and split them into those that are present in a source and those that are absent.
 
-        A phrase without a word is no phrase. Repeats, and predictions with a word of
-        `INVALID_WORDS`, are left out and counted.
+        `source` is its stems. A phrase without a word is no phrase. Repeats are left out
+        and counted; of the `predicted` ones, also those with a word of `INVALID_WORDS`.
         """
         # Stems have no spaces, so with spaces around each, a run of stems is a
         # substring.
@@ -218,7 +217,10 @@ class Meng2017(_Keyphrases):
 def precision_and_recall(
     guesses: Sequence[Stems], targets: Sequence[Stems], divisor: int
 ) -> tuple[float, float]:
-    """Hits over the divisor, and over the targets; 0 where these are 0."""
+    """The guesses that are among the targets: their number over the `divisor`, and over that of the targets.
+
+    0 where what it is divided by is 0.
+    """
     hits = sum(guess in targets for guess in guesses)
     precision = hits / divisor if divisor else 0.0
     recall = hits / len(targets) if targets else 0.0
@@ -227,10 +229,10 @@ def precision_and_recall(
 
 def stems(text: str, tokenizer: Tokenizer) -> list[str]:
     """The stems of a text's lower-cased words, by nltk's Porter stemmer in its default mode."""
-    found = list[str]()
+    stemmed = list[str]()
     for word in text.lower().split():
-        found += _word_stems(word, tokenizer)
-    return found
+        stemmed += _word_stems(word, tokenizer)
+    return stemmed
 
 
 @lru_cache(maxsize=1 << 18)
@@ -254,7 +256,8 @@ def _without_edges(word: str) -> list[str]:
 
     Hyphens and slashes within it stay.
     """
-    start, end = 0, len(word)
+    start = 0
+    end = len(word)
     while start < end and word[start] in _OPENING:
         start += 1
     while end > start and word[end - 1] in _CLOSING:
@@ -263,6 +266,7 @@ def _without_edges(word: str) -> list[str]:
         end -= 1
     core = word[start:end]
     inner = [core] if core else []
-    if possessive := _POSSESSIVE.fullmatch(core):
+    possessive = _POSSESSIVE.fullmatch(core)
+    if possessive:
         inner = list(possessive.groups())
     return [*word[:start], *inner, *word[end:]]

@@ -144,7 +144,7 @@ class Scores:
         Examples that are not scorable come last, with None.
         """
         metrics = self.measure.columns
-        values: dict[str, dict[str, float | None]] = {}
+        values = {}
         if self.ids:
             rows = self.measure.corpus(self.statistics).tolist()
             for example, row in zip(self.ids, rows, strict=True):
@@ -181,13 +181,14 @@ def score_examples(
     *,
     on_example: Callable[[], None] = lambda: None,
 ) -> Scores:
-    """Score predictions; call `on_example` after each.
+    """Score predictions, each beside the right answers of its record; call `on_example` after each.
 
-    A ValueError if there are none, or two have the same id.
+    Examples to which the measure gives no statistics are not scorable. A ValueError if
+    there is no prediction, or two have the same id.
     """
-    scored = dict[str, tuple[float, ...]]()
-    not_scorable = list[str]()
-    taken = dict[str, Generated]()
+    scored = {}
+    not_scorable = []
+    taken = {}
     for example in examples:
         if example.id in taken:
             raise ValueError(f"two examples have the id {example.id!r}")

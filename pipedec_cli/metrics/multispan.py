@@ -83,9 +83,12 @@ class MultiSpanQA(Measure):
         hits, pm_precision, pm_recall, predicted, gold = np.moveaxis(
             means[..., :5], -1, 0
         )
-        em_p, em_r = PERCENT * hits / predicted, PERCENT * hits / gold
-        pm_p, pm_r = PERCENT * pm_precision / predicted, PERCENT * pm_recall / gold
-        em_f1, pm_f1 = harmonic_mean(em_p, em_r), harmonic_mean(pm_p, pm_r)
+        em_p = PERCENT * hits / predicted
+        em_r = PERCENT * hits / gold
+        pm_p = PERCENT * pm_precision / predicted
+        pm_r = PERCENT * pm_recall / gold
+        em_f1 = harmonic_mean(em_p, em_r)
+        pm_f1 = harmonic_mean(pm_p, pm_r)
         return np.stack([em_f1, pm_f1, em_p, em_r, pm_p, pm_r], axis=-1)
 
 

@@ -20,16 +20,12 @@ Judged = tuple[float, bool]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The number of values of a confidence.
+    """The values whose confidence is in some range."""
 
-    `least` is the least confidence of the group, `confidence` the mean, `right` the
-    share of right values; both per cent.
-    """
-
-    least: float
-    values: int
-    confidence: float
-    right: float
+    least: float  # the least confidence of the range, 0 to 1
+    values: int  # how many
+    confidence: float  # their mean, per cent
+    right: float  # the share of right ones, per cent
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +67,7 @@ def kept(
     least: float,
     below: float = _ABOVE,
 ) -> Group:
-    """The values whose confidence is at least one number and below another.
-
-    Without any nothing is sure or right.
-    """
+    """The values whose confidence, 0 to 1, is at least `least` and below `below`. Means of no value are 0."""
     group = [value for value in judged if least <= value[0] < below]
     return Group(
         least,
@@ -92,7 +85,7 @@ def _per_cent(shares: Sequence[float]) -> float:
 
 
 def _area(judged: Sequence[Judged]) -> float | None:
-    """The area under the ROC curve; see `Reliability`."""
+    """The share of pairs of a right and a wrong value in which the right one is surer, ties half; None without such pairs."""
     right = [sure for sure, is_right in judged if is_right]
     wrong = [sure for sure, is_right in judged if not is_right]
     if not right or not wrong:
@@ -105,7 +98,7 @@ def _area(judged: Sequence[Judged]) -> float | None:
 
 
 def _threshold(judged: Sequence[Judged]) -> float | None:
-    """The least confidence from which on enough values are right."""
+    """The least confidence from which on 95 % of the values are right; None if there is none."""
     # Values of one confidence are kept together.
     by_confidence = Counter(sure for sure, _ in judged)
     right = Counter(sure for sure, is_right in judged if is_right)

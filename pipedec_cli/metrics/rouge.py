@@ -40,11 +40,13 @@ class Rouge(Measure):
 
     @property
     def _settings(self) -> str:
-        stem, packages = "no", f"rouge-score:{version('rouge-score')}"
+        stem = "no"
+        packages = f"rouge-score:{version('rouge-score')}"
         if self.stemmer:
-            stem, packages = "yes", f"{packages}|nltk:{version('nltk')}"
-        how = f"score:f1|stem:{stem}|refs:best-per-type|lsum:segments|corpus:mean"
-        return f"{how}|{packages}"
+            stem = "yes"
+            packages += f"|nltk:{version('nltk')}"
+        settings = f"score:f1|stem:{stem}|refs:best-per-type|lsum:segments|corpus:mean"
+        return f"{settings}|{packages}"
 
     def statistics(self, example: Generated) -> tuple[float, ...] | None:
         """F1 of each type in [0, 1], and the number of references.
@@ -58,10 +60,10 @@ class Rouge(Measure):
             return None
         whole, by_line = _scorers(self.stemmer)
         scores = whole.score_multi(references, example.text)
-        known = dict[str | None, str]()
+        by_line_of = {}  # the text with a segment a line, where segments are known
         if record.target_segments is not None:
-            known[record.target] = _lines(record.target_segments)
-        lines = [known.get(reference, reference) for reference in references]
+            by_line_of[record.target] = _lines(record.target_segments)
+        lines = [by_line_of.get(reference, reference) for reference in references]
         scores |= by_line.score_multi(lines, _lines(example.segments))
         values = (float(scores[metric].fmeasure) for metric in self.columns)
         return (*values, len(references))

@@ -117,34 +117,37 @@ class Scored:
 
         `forced` is how much of a value's probability the schema gave it.
         """
-        items = list[Generated]()
+        items = []
         for item in self.items:
             free = {path: 1 - share for path, share in (item.forced or {}).items()}
             items.append(structs.replace(item, confidence=free))
         return reliability(self._judged(items))
 
     def _judged(self, items: Iterable[Generated]) -> list[Judged]:
+        """The confidence of each value of objects, and whether it is right; [] for texts."""
         measure = self.scores.measure
-        judged = list[Judged]()
+        judged = []
         if isinstance(measure, Fields) and not self.is_unscored:
             for item in items:
                 judged += measure.judged(item)
         return judged
 
     def warnings(self, limit: int | None) -> list[str]:
-        """What a reader of the scores must know.
+        """What a reader of the scores must know, a line each.
 
-        The user knows the command's `limit`.
+        `limit` is the limit of the command, which the user knows of; None if it has none.
         """
         warnings = list(self.scores.notes)
         first = (self.run.manifest.get("settings") or {}).get("limit")
         if first not in (None, limit):
             examples = many(first, "example")
             warnings.append(f"a run of the first {examples} only, made with --limit")
-        level, task = self.run.level, TASK_OF[self.scores.measure.name]
+        level = self.run.level
+        task = TASK_OF[self.scores.measure.name]
         if task not in _OF_LEVEL.get(level, (task,)):
-            other = f"but the data are segmented at level {level}: see --task"
-            warnings.append(f"scored as {task}, {other}")
+            but = f"but the data are segmented at level {level}"
+            todo = "`pipedec score --task NAME` scores another task"
+            warnings.append(f"scored as {task}, {but}: {todo}")
         count = len(self.items)
         if self.expected not in (None, count):
             there = f"{count} of {self.expected} rows are there and were scored"
@@ -160,7 +163,8 @@ class Scored:
     @property
     def summary(self) -> dict[str, Any]:
         """Corpus values and how they were computed, as plain values for JSON."""
-        scores, measure = self.scores, self.scores.measure
+        scores = self.scores
+        measure = scores.measure
         summary: dict[str, Any] = {
             "name": self.run.name,
             "predictions": str(self.run.path),
@@ -183,7 +187,11 @@ class Scored:
 def load_runs(
     paths: Sequence[Path], gold: Path | None = None, sources: Path | None = None
 ) -> list[Predictions]:
-    """Read files of predictions, and give each its own name."""
+    """Read files of predictions, and give each a name of its own.
+
+    `gold` is a file of the right answers, if the predictions do not hold them, and
+    `sources` one of the sources of right answers that are lines of text.
+    """
     plain = [path.with_name(path.name.removesuffix(".gz")) for path in paths]
     names = [path.stem for path in plain]
     if len(set(names)) < len(names):
@@ -199,7 +207,7 @@ def load_runs(
 
 
 def guess_task(run: Predictions, workspace: Workspace) -> tuple[Task, str]:
-    """The likeliest task of a run, and why."""
+    """The likeliest task of a run, and why, in words. The data in the `workspace` may tell as well."""
     for task, why in _hints(run, workspace):
         if task in TASK_OF.values():
             return task, why
@@ -240,9 +248,10 @@ def dev_measure(level: str) -> Measure:
 
 
 def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measure:
-    """A protocol of the task, by default its first.
+    """A protocol of a task: that of the `name`, or with None its first.
 
-    None is the default of a setting. A UserError for a setting of another protocol.
+    Of the `settings` of the protocol, those that are None are left out. A UserError if
+    the task has no such protocol, or the protocol no such setting.
     """
     of_task = {}
     for measure in MEASURES:
@@ -265,10 +274,7 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
 def score_run(
     run: Predictions, measure: Measure, *, on_example: Callable[[], None]
 ) -> Scored:
-    """Score a file; call `on_example` after each prediction.
-
-    A UserError if a record has no right answer.
-    """
+    """Score the predictions of a file; call `on_example` after each. A UserError if a record has no right answer."""
     scores = score_predictions(run.predictions, measure, on_example=on_example)
     return Scored(run, scores)
 
@@ -286,7 +292,7 @@ def score_predictions(
 
 
 def unscored_run(run: Predictions) -> Scored | None:
-    """A run without any right answer; None if it has one for any task."""
+    """The run as one that cannot be scored, if no record has a right answer for any task; None if one has."""
     for prediction in run.predictions:
         record = prediction.record
         if record is None:
@@ -300,11 +306,12 @@ def unscored_run(run: Predictions) -> Scored | None:
 
 
 def compare_runs(first: Scored, second: Scored) -> dict[str, Difference]:
-    """First minus second by metric.
+    """The scores of the first run minus those of the second, by metric.
 
-    Both runs must have the same examples with the same right answers.
+    A UserError unless both have the same examples with the same right answers.
     """
-    mine, others = first.run.path, second.run.path
+    mine = first.run.path
+    others = second.run.path
     right = {item.id: right_answers(item) for item in second.items}
     for item in first.items:
         if item.id not in right:
@@ -312,8 +319,8 @@ def compare_runs(first: Scored, second: Scored) -> dict[str, Difference]:
         if right.pop(item.id) != right_answers(item):
             what = f"id {item.id!r} has other right answers in {others} than in {mine}"
             raise _unpaired(what)
-    for left in right:
-        raise _unpaired(f"id {left!r} of {others} is not in {mine}")
+    if right:  # what is left
+        raise _unpaired(f"id {next(iter(right))!r} of {others} is not in {mine}")
     return score_differences(first.scores, second.scores)
 
 

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 import torch
 from safetensors.torch import save_file
 
+from pipedec_cli.data.cache import cache_folder, is_own, make_own_folder
 from pipedec_cli.data.errors import UserError, first_line, is_out_of_space
 from pipedec_cli.data.trained import UNFINISHED, is_gguf
-from pipedec_cli.data.writing import cache_folder, is_safe
 from pipedec_cli.model.families import check_config
 from pipedec_cli.model.gguf_weights import (
     Place,
@@ -272,7 +272,7 @@ def loadable(name: str, *, is_bare: bool = False) -> str:
         version = f"{_VERSION}-bare" if is_bare else str(_VERSION)
         folder = cache_folder() / "models" / f"{content_sha256(files)}-{version}"
         if not _is_whole(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_own_folder(folder.parent)
             _remove_abandoned(folder.parent)
             _make_folder(files, folder, is_bare=is_bare)
     except Exception as error:
@@ -335,7 +335,7 @@ def _is_whole(folder: Path) -> bool:
     with suppress(OSError, ValueError, AttributeError):
         listed = json.loads((folder / _FILES).read_text(encoding="utf-8"))
         states = {name: _size_and_time(folder / name) for name in listed}
-        return states == listed and is_safe(folder)
+        return states == listed and is_own(folder)
     return False
 
 

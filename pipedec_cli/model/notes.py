@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pipedec_cli.data.writing import cache_folder, file_sha256, is_safe, write_text
+from pipedec_cli.data.cache import cache_folder, is_own, make_own_folder
+from pipedec_cli.data.writing import file_sha256, write_text
 
 #: Files of fewer bytes are read each time.
 _FEWEST_BYTES: Final = 1 << 24
@@ -16,11 +17,11 @@ _FINITE: Final = "finite"
 
 def remembered_sha256(file: Path) -> str:
     """The SHA-256 of a file's bytes."""
-    known = _note_of(file, "sha256")
-    if known is None:
-        known = file_sha256(file)
-        _note(file, "sha256", known)
-    return known
+    sha256 = _note_of(file, "sha256")
+    if sha256 is None:
+        sha256 = file_sha256(file)
+        _note(file, "sha256", sha256)
+    return sha256
 
 
 def is_finite(file: Path) -> bool:
@@ -46,7 +47,7 @@ def _note_of(file: Path, what: str) -> str | None:
     """What was noted; None if nothing was, or if another user may have written it."""
     with suppress(OSError, ValueError, RuntimeError):
         place = _place(file, what)
-        if is_safe(place) and is_safe(place.parent):
+        if is_own(place):
             return place.read_text(encoding="ascii")
     return None
 
@@ -57,5 +58,5 @@ def _note(file: Path, what: str, text: str) -> None:
         if file.stat().st_size < _FEWEST_BYTES:
             return
         place = _place(file, what)
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_own_folder(place.parent)
         write_text(place, text)

@@ -35,7 +35,7 @@ def shown_count(report: Report) -> int:
 
 
 def shown_first(names: Sequence[str], report: Report) -> int:
-    """The place of the decoder that is shown first: the advised one, else the first after the baseline."""
+    """The number, among `names`, of the decoder that is shown first: the advised one, else the first after the baseline."""
     advised = report.advice.entry
     return names.index(advised) if advised in names else min(1, len(names) - 1)
 
@@ -55,7 +55,7 @@ def examples(report: Report) -> Section | None:
     if not runs:
         return None
     scored = report.first.quality.scored
-    metrics: dict[str, str] = {}
+    metrics = {}
     if scored and not scored.is_unscored:
         metrics = dict(scored.scores.measure.headline)
     names = list(runs)
@@ -67,8 +67,8 @@ def examples(report: Report) -> Section | None:
         "part": report.part,
         "metric": None,
         "examples": [
-            _example(place, list(runs.values()), list(metrics))
-            for place in range(shown)
+            _example(number, list(runs.values()), list(metrics))
+            for number in range(shown)
         ],
     }
     if report.metric in metrics:
@@ -80,10 +80,10 @@ def examples(report: Report) -> Section | None:
 
 
 def _example(
-    place: int, runs: Sequence[Scored], metrics: Sequence[str]
+    number: int, runs: Sequence[Scored], metrics: Sequence[str]
 ) -> dict[str, Any]:
-    """One example for the script: the target, and the texts of all `runs`, the baseline's first."""
-    first = runs[0].items[place]
+    """One example, by its number from 0, for the page's script: the target, and the texts of all `runs`, the baseline's first."""
+    first = runs[0].items[number]
     record = record_beside(first)
     wanted = record.target_segments
     gold = None if wanted is None else _parts(wanted)
@@ -92,24 +92,28 @@ def _example(
         references = tuple(text for text in references if text != record.target)
     return {
         "id": shortened(first.id, NAME_LENGTH),
-        "place": place + 1,
+        "place": number + 1,
         "source": shortened(record.source, LENGTH),
         "gold": gold,
         "count": len(first.segments if wanted is None else wanted),
         "references": _parts(references),
         "otherReferences": len(references),
-        "runs": _texts(place, runs, gold, metrics),
+        "runs": _texts(number, runs, gold, metrics),
     }
 
 
 def _texts(
-    place: int,
+    number: int,
     runs: Sequence[Scored],
     gold: Sequence[str] | None,
     metrics: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """What each run made of an example. `rows` align its parts with the target's, else with the baseline's."""
-    texts = [_parts(run.items[place].segments) for run in runs]
+    """The text of each run for an example, for the page's script, with its scores and what went wrong.
+
+    The rows put its parts beside those of the target, `gold`, or beside the baseline's
+    if there are none.
+    """
+    texts = [_parts(run.items[number].segments) for run in runs]
     right = texts[0] if gold is None else gold
     measure = runs[0].scores.measure
     if isinstance(measure, Fields):
@@ -117,33 +121,34 @@ def _texts(
         rows = aligned_by_key(matched, right)
     else:
         rows = [aligned(parts, right) for parts in texts]
-    usual = runs[0].items[place].text.split()
+    usual = runs[0].items[number].text.split()
     shown = []
     for run, parts, its_rows in zip(runs, texts, rows, strict=True):
-        values = _faults(run, place, len(parts))
-        scores = run.scores.examples.get(run.items[place].id, {})
+        item = run.items[number]
+        values = _faults(run, number, len(parts))
+        scores = run.scores.examples.get(item.id, {})
         values["texts"] = parts
         values["rows"] = its_rows
-        values["same"] = run.items[place].text.split() == usual
+        values["same"] = item.text.split() == usual
         values["scores"] = [scores.get(metric) for metric in metrics]
         shown.append(values)
     return shown
 
 
-def _faults(run: Scored, place: int, shown: int) -> dict[str, Any]:
-    """What went wrong with a text, of which the first `shown` parts are on the page.
+def _faults(run: Scored, number: int, shown: int) -> dict[str, Any]:
+    """What went wrong with the text of an example, of which the first `shown` parts are on the page.
 
-    `again` are the parts that say what an earlier part says; `mistaken` are the fields
-    with a wrong value.
+    In the values for the page's script, ``again`` are the parts that say what an earlier
+    part says, ``mistaken`` the fields with a wrong value.
     """
-    item = run.items[place]
-    prediction = run.run.predictions[place]
+    item = run.items[number]
+    prediction = run.run.predictions[number]
     measure = run.scores.measure
     repeated = duplicates(item.segments)
     mistaken = measure.wrong(item) if isinstance(measure, Fields) else []
     return {
-        "again": [number for number in repeated if number < shown],
-        "mistaken": [number for number in mistaken if number < shown],
+        "again": [part for part in repeated if part < shown],
+        "mistaken": [part for part in mistaken if part < shown],
         "left": len(item.segments) - shown,
         "duplicated": len(repeated),
         "wrong": len(mistaken),
@@ -164,8 +169,8 @@ def _missing(prediction: Generated) -> str:
 
 
 def _parts(texts: Sequence[str]) -> list[str]:
-    """The first texts, as far as there is room for them."""
-    parts: list[str] = []
+    """The first texts, each shortened, as far as a page has room for the parts of an example."""
+    parts = []
     room = 2 * LENGTH
     for text in texts[:MOST_PARTS]:
         if room <= 0:

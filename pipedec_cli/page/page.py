@@ -34,21 +34,20 @@ _ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page: the element ``#name`` with a `body` made by `template`.
+    """A part of a page."""
 
-    `data` are plain values, which stand as JSON in the block ``#data-name``. `script`
-    is a file in scripts/ that finds both; several sections may have the same script.
-    """
-
-    name: str
+    name: str  # the id of its element
     title: str
-    body: Markup
-    data: object | None = None
-    script: str | None = None
+    body: Markup  # made by `template`
+    data: object | None = None  # plain values, JSON in the block ``#data-name``
+    script: str | None = None  # a file in scripts/ that finds element and data
 
 
 def render(title: str, sections: Sequence[Section]) -> str:
-    """The whole page, with a table of contents if there are several sections."""
+    """The whole page as HTML, with a table of contents if there are several sections.
+
+    Its policy, which browsers heed, allows the sections' scripts and nothing else.
+    """
     from markupsafe import Markup
 
     names = dict.fromkeys(section.script for section in sections if section.script)
@@ -89,6 +88,7 @@ def template(name: str, **values: object) -> Markup:
 
 @cache
 def _environment() -> Environment:
+    """Jinja with our templates: strings are escaped and made visible, and a name without a value is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
@@ -144,10 +144,10 @@ class SavedReport:
 
 
 def read_report(folder: Path | str | None = None) -> SavedReport:
-    """The report in a folder, by default the workspace's. Raises `UserError` if there is none."""
-    place = Workspace.find().report if folder is None else Path(folder)
-    content = read_json(place / "report.json", _Reported, "pipedec report")
-    page = place / "report.html"
+    """The report that `pipedec report` wrote into a folder; None: the workspace's. A UserError if there is none."""
+    saved = Workspace.find().report if folder is None else Path(folder)
+    content = read_json(saved / "report.json", _Reported, "pipedec report")
+    page = saved / "report.html"
     return SavedReport(
-        place, content["advice"]["text"], content, as_text(contents(page), str(page))
+        saved, content["advice"]["text"], content, as_text(contents(page), str(page))
     )

@@ -38,10 +38,12 @@ _HATCHES: Final = ("", "///", "\\\\\\", "xxx", "--", "||", "++", "/")
 #: Variables of page.css, in the order of their stand-ins: #00f000, #00f001, ...
 _VARIABLES: Final = (
     *("ink", "faint", "line", "ground", "good", "accent"),
-    *(f"series-{place}" for place in range(8)),
+    *(f"series-{number}" for number in range(8)),
 )
 _COLOURS: Final = {name: f"#00f0{n:02x}" for n, name in enumerate(_VARIABLES)}
-_WIDTH, _HEIGHT = 4.6, 3.3  # inches of 72 units; a narrow screen is as wide
+# Inches of 72 units; a narrow screen is as wide.
+_WIDTH: Final = 4.6
+_HEIGHT: Final = 3.3
 #: What is replaced in Matplotlib's SVG: its frame, its fonts, and digits beyond a
 #: hundredth.
 _CLEANING: Final = (
@@ -74,14 +76,12 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points that belong together. A y of None is left out. A ``:`` series is one height, drawn across the plot.
-
-    `place` chooses the colour and the marker.
-    """
+    """Points that belong together, with a line through them."""
 
     name: str
-    place: int
-    points: Sequence[tuple[float, float | None]] = ()
+    number: int  # chooses the colour and the marker
+    points: Sequence[tuple[float, float | None]] = ()  # a y of None is left out
+    #: The line: ``:`` is one height, drawn across the plot.
     style: Literal["-", "--", ":"] = "-"
 
     @property
@@ -92,10 +92,10 @@ class Series:
     @property
     def look(self) -> dict[str, Any]:
         """Colour, marker and name."""
-        place = self.place % len(_MARKERS)
+        number = self.number % len(_MARKERS)
         return {
-            "color": _COLOURS[f"series-{place}"],
-            "marker": _MARKERS[place],
+            "color": _COLOURS[f"series-{number}"],
+            "marker": _MARKERS[number],
             "label": _label(self.name),
         }
 
@@ -110,10 +110,17 @@ def lines(
     beside: Sequence[Series] = (),
     scores: bool = False,
 ) -> Iterator[Plot]:
-    """Lines through points, `beside` others that say nothing alone.
+    """A plot of lines through points; none if no series has a point.
 
-    There is no plot without a point, nor of `scores` if none is below 100. The axis of
-    scores need not begin at 0.
+    Args:
+        title: of the plot.
+        note: for the reader, below it.
+        x: what is on the horizontal axis.
+        y: what is on the vertical axis.
+        series: the lines.
+        beside: more lines, which say nothing alone.
+        scores: y are points of 100. Their axis need not begin at 0, and there is no plot
+            if all are 100.
     """
     series = [each for each in series if each.known]
     perfect = all(y >= 99.99 for each in series for _, y in each.known)
@@ -127,12 +134,13 @@ def lines(
             if each.style == ":":
                 axes.axhline(ys[0], **each.look | {"marker": ""}, linestyle=":")
             else:
-                sparse = max(1, len(xs) // 10)
+                sparse = max(1, len(xs) // 10)  # about ten markers
                 axes.plot(
                     xs, ys, **each.look, ls=each.style, markevery=sparse, clip_on=False
                 )
         axes.locator_params(axis="x", integer=True, min_n_ticks=1)
         bottom, top = axes.get_ylim()
+        # What the axis lacks of its least span, half of it at either end.
         more = max(0.0, _LEAST_SPAN - (top - bottom)) / 2
         if scores:
             axes.set_ylim(max(0.0, bottom - more), top + more)
@@ -149,20 +157,24 @@ def bars(
     names: Sequence[str],
     parts: Mapping[str, Sequence[float]],
 ) -> Plot:
-    """A horizontal bar for each name, made of parts side by side, with its total at the end."""
+    """A plot of a horizontal bar for each name, made of parts side by side, with its total at the end.
+
+    `parts` have a length for each name, by what the part is called; `x` says what
+    lengths are.
+    """
     rows = range(len(names))
 
     def paint(axes: Axes) -> None:
         totals = [0.0] * len(names)
-        for place, (part, values) in enumerate(parts.items()):
+        for number, (part, values) in enumerate(parts.items()):
             axes.barh(
                 rows,
                 values,
                 left=totals,
                 height=0.7,
                 label=_label(part),
-                color=_COLOURS[f"series-{1 + place % 7}"],
-                hatch=_HATCHES[place % len(_HATCHES)],
+                color=_COLOURS[f"series-{1 + number % 7}"],
+                hatch=_HATCHES[number % len(_HATCHES)],
                 edgecolor=_COLOURS["ground"],
                 linewidth=0,
             )
@@ -192,12 +204,22 @@ def cloud(
     good: tuple[float, float],
     chosen: str | None,
 ) -> Plot:
-    """A point with its intervals for each name. The `chosen` name has a ring; the area above and right of `good` is shaded."""
+    """A plot of a point for each name, with its intervals.
+
+    Args:
+        title: of the plot.
+        note: for the reader, below it.
+        x: what is on the horizontal axis.
+        y: what is on the vertical axis.
+        points: x and y of each point, with their bounds.
+        good: x and y from which on the area is shaded.
+        chosen: the name whose point has a ring; None: no point has.
+    """
 
     def paint(axes: Axes) -> None:
-        for place, (name, (across, up)) in enumerate(points.items()):
+        for number, (name, (across, up)) in enumerate(points.items()):
             errors = (_errors(up), _errors(across))
-            look = Series(name, place).look
+            look = Series(name, number).look
             axes.errorbar(across.value, up.value, *errors, **look, capsize=3, ls="none")
         if chosen is not None:
             across, up = points[chosen]
@@ -239,7 +261,11 @@ def _drawn(
     *,
     height: float = _HEIGHT,
 ) -> Plot:
-    """What `paint` draws on axes with two `labels`, and a legend if there are any `names`."""
+    """The plot of what `paint` draws on axes.
+
+    `labels` are those of the horizontal and the vertical axis, `names` those of the
+    legend, which is left out without any; `height` is in inches, without the legend.
+    """
     from markupsafe import Markup
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -271,7 +297,10 @@ def _drawn(
 
 
 def _add_legend(figure: Figure, axes: Axes, columns: int) -> None:
-    """Matplotlib fills a legend column by column; people read it line by line."""
+    """Add a legend with so many columns, in the order in which people read it: line by line.
+
+    Matplotlib fills it column by column.
+    """
     entries = list(zip(*axes.get_legend_handles_labels(), strict=True))
     by_column = chain.from_iterable(
         entries[column::columns] for column in range(columns)
@@ -321,14 +350,15 @@ def _trade(report: Report, size: int) -> Plot:
                 qualities[entry.name] = Difference(agreement.rouge_l, None, None)
     points = {report.first.name: (Difference(1.0, None, None), base)}
     for entry in report.entries[1:]:
-        if gain := entry.gains.get(size):
+        gain = entry.gains.get(size)
+        if gain:
             speed = Difference(gain.speedup, gain.low, gain.high)
             # A peer writes the baseline's texts.
             points[entry.name] = (speed, qualities.get(entry.name) or base)
     advice = report.advice
-    chosen = (
-        advice.entry if advice.verdict == "take" and advice.entry in points else None
-    )
+    chosen = None
+    if advice.verdict == "take" and advice.entry in points:
+        chosen = advice.entry
     shaded = f"as good as the baseline (down to {least:g}) and at least {WORTHWHILE:g} times as fast"
     return cloud(
         f"Speed against quality, batch size {size}",
@@ -348,7 +378,7 @@ def _times(report: Report, size: int) -> Plot:
         for entry in report.entries
         if size in entry.timings
     }
-    parts: dict[str, list[float]] = {}
+    parts = {}
     for name, attribute in time_parts(report).items():
         parts[name] = [
             t.seconds_per_example(attribute) or 0.0 for t in timings.values()
@@ -373,11 +403,11 @@ def _times(report: Report, size: int) -> Plot:
 
 
 def _by_subsequences(report: Report) -> Iterator[Plot]:
-    """The paper's Figures 4 and 5."""
-    steps: list[Series] = []
-    speedups: list[Series] = []
+    """The paper's Figures 4 and 5: steps, speedup and quality by the number of subsequences in the target."""
+    steps = []
+    speedups = []
     qualities: list[Series] = []
-    for place, entry in enumerate(report.entries):
+    for number, entry in enumerate(report.entries):
         rows = report.by_subsequences.get(entry.name, ())
         if not any(row.examples for row in rows):
             continue
@@ -387,15 +417,16 @@ def _by_subsequences(report: Report) -> Iterator[Plot]:
         fewer = [(row.subsequences, row.fewer_steps) for row in rows]
         faster = [(row.subsequences, row.speedup) for row in rows]
         quality = [(row.subsequences, row.quality) for row in rows]
-        steps.append(Series(entry.name, place, fewer))
-        speedups.append(Series(entry.name, place, faster))
-        qualities.append(Series(entry.name, place, quality))
+        steps.append(Series(entry.name, number, fewer))
+        speedups.append(Series(entry.name, number, faster))
+        qualities.append(Series(entry.name, number, quality))
     metric = LABELS[report.metric]
     by = f"by number of {report.part}s"
     across = f"{report.part}s in the target ({MANY}: {MANY} or more)"
     baseline = [Series(report.first.name, 0, [(0, 1.0)], ":")]
     paper = []
-    if report.paper and (curve := report.paper.curve):
+    if report.paper and report.paper.curve:
+        curve = report.paper.curve
         paper = [Series("the paper", 7, [(2, curve.at_2), (9, curve.at_9)], "--")]
     note = "Decoder steps of the baseline over those of each decoder, all targets."
     up = "times fewer decoder steps"
@@ -422,9 +453,9 @@ def _by_delay(report: Report) -> Iterator[Plot]:
             rules.setdefault(rule, []).append(entry)
 
     def series(value: Callable[[Entry], float | None]) -> Iterator[Series]:
-        for place, (rule, entries) in enumerate(rules.items()):
+        for number, (rule, entries) in enumerate(rules.items()):
             points = [(float(entry.delay or 0), value(entry)) for entry in entries]
-            yield Series(rule, place, points, "-" if place else ":")
+            yield Series(rule, number, points, "-" if number else ":")
 
     def quality(entry: Entry) -> float | None:
         scored = entry.quality.scored
@@ -468,15 +499,15 @@ def _confidence(report: Report) -> Iterator[Plot]:
 
 def training_plots(curves: Curves) -> Iterator[Plot]:
     """Losses and dev scores of each model by its updates. The losses on train and on dev have a colour each."""
-    trains: list[Series] = []
-    devs: list[Series] = []
-    scores: list[Series] = []
+    trains = []
+    devs = []
+    scores = []
     first = 1 if len(curves) == 1 else 0  # 0 is grey
-    for place, (model, curve) in enumerate(curves.items(), start=first):
-        later = place + len(curves)
-        trains.append(Series(f"{model}, train", place, _course(curve, "loss")))
+    for number, (model, curve) in enumerate(curves.items(), start=first):
+        later = number + len(curves)
+        trains.append(Series(f"{model}, train", number, _course(curve, "loss")))
         devs.append(Series(f"{model}, dev", later, _course(curve, "dev_loss"), "--"))
-        scores.append(Series(model, place, _course(curve, "dev_score")))
+        scores.append(Series(model, number, _course(curve, "dev_score")))
     x = "updates of the weights"
     note = "Per token, each model against its own targets: right answers, or the texts of its teacher."
     yield from lines("Loss in training", note, x, "loss per token", [*trains, *devs])

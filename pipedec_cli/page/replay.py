@@ -40,17 +40,14 @@ BETWEEN: Final = "\n"
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """A decoder whose grids are stored. `token` is the text of a token, given the token before it.
-
-    The clock has the milliseconds before the first call, and of a call.
-    """
+    """A decoder whose grids are stored."""
 
     entry: Entry
     predictions: Sequence[Generated]
-    token: Callable[[int | None, int], str]
-    words: Words
+    token: Callable[[int | None, int], str]  # the text of a token, given the one before
+    words: Words  # the text of token ids
     method: Method
-    clock: list[float] | None
+    clock: list[float] | None  # milliseconds before the first call, and of a call
 
 
 def _traced(entries: Sequence[Entry]) -> Iterator[_Traced]:
@@ -70,6 +67,7 @@ def _traced(entries: Sequence[Entry]) -> Iterator[_Traced]:
 
 
 def _token_texts(words: Words, method: Method) -> Callable[[int | None, int], str]:
+    """A function that gives the text of a token, given the one before it, or None at the beginning of a row."""
     special = dict.fromkeys((*method.ends, method.eos), EOS)
     if method.bos is not None:
         special.setdefault(method.bos, BOS)
@@ -88,6 +86,7 @@ def _token_texts(words: Words, method: Method) -> Callable[[int | None, int], st
 
 
 def _clock(timing: Timing | None) -> list[float] | None:
+    """The milliseconds of an example before its first decoder call, and those of a call; None if it was not timed."""
     if timing is None:
         return None
     reading = (timing.encoder_seconds or 0.0) + (timing.setup_seconds or 0.0)
@@ -103,12 +102,12 @@ def replay(report: Report) -> Section | None:
     if scored is None or not decoders:
         return None
     examples = []
-    for place in range(shown_count(report)):
-        runs = [_trace(decoder.predictions[place], decoder) for decoder in decoders]
-        item = scored.items[place]
+    for number in range(shown_count(report)):
+        runs = [_trace(decoder.predictions[number], decoder) for decoder in decoders]
+        item = scored.items[number]
         example = {
-            "at": place,  # in the list of examples
-            "place": place + 1,
+            "at": number,  # in the list of examples
+            "place": number + 1,
             "id": shortened(item.id, NAME_LENGTH),
             "source": shortened(record_beside(item).source, HEADING),
             "runs": runs,
@@ -141,7 +140,11 @@ def replay(report: Report) -> Section | None:
 def _notes(
     report: Report, names: Sequence[str], replayed: int, *, timed: bool
 ) -> Iterator[str]:
-    """What is not there, and what the times are. `names` are of the decoders that are there."""
+    """Notes on what is not replayed, and on what the times are.
+
+    `names` are those of the decoders that are replayed, `replayed` is the number of
+    examples; `timed` says that there are times.
+    """
     scored = report.first.quality.scored
     count = len(scored.items) if scored else 0
     if replayed < count:
@@ -162,13 +165,12 @@ def _notes(
 
 
 def _trace(prediction: Generated, decoder: _Traced) -> dict[str, Any] | None:
-    """The grid of one example for the script. None if there is none, or none to be drawn.
+    """The grid of one example for the page's script; None if there is none, or none that can be drawn.
 
-    A row has its start, whether it has ended, its tokens, and its opening unless that
-    is <bos>. `steps` is the number of calls, and `cut` the limit that cut the text. `calls` are
-    the time-steps after each call, if these are not 1, 2, 3, ...;
-    `gone` has the call, row, time and text of each wrong guess of exact mode; `draft`
-    is the number of calls that made a draft.
+    Its values: ``rows``, see `_rows`; ``steps``, the number of calls; ``cut``, the limit
+    that cut the text; ``calls``, the time-steps after each call, if these are not 1, 2,
+    3, …; of exact mode ``draft``, the number of calls that made a draft, and ``gone``,
+    the call, row, time and text of each wrong guess.
     """
     calls = prediction.calls or _times(prediction)
     if not calls or not _can_be_drawn(prediction, calls):
@@ -210,7 +212,7 @@ def _times(prediction: Generated) -> tuple[int, ...]:
 def _rows(
     prediction: Generated, decoder: _Traced
 ) -> list[tuple[int, bool, str, *tuple[str, ...]]]:
-    """The rows of a grid for the script, as in `_trace`."""
+    """The rows of a grid for the page's script: start, whether it has ended, tokens, and its opening unless that is <bos>."""
     method = decoder.method
     openings = [AFTER_PROMPT]  # the given starts of the rows
     if method.bos is not None:
@@ -223,6 +225,6 @@ def _rows(
         ended = bool(tokens) and tokens[-1] in (method.eos, *method.ends)
         text = tokens[: len(tokens) - ended]
         pairs = zip((None, *text), text, strict=False)
-        said = BETWEEN.join(decoder.token(before, token) for before, token in pairs)
-        rows.append((start, ended, said, *openings[number : number + 1]))
+        shown = BETWEEN.join(decoder.token(before, token) for before, token in pairs)
+        rows.append((start, ended, shown, *openings[number : number + 1]))
     return rows

@@ -29,9 +29,9 @@ def report_page(report: Report, curves: Curves) -> str:
     body = template("advice.html", report=report, labels=LABELS, notes=notes)
     advice = Section("advice", "Which to take", body)
     plots = [*report_plots(report), *training_plots(curves)]
-    known = filter(None, (replay(report), examples(report)))
+    browsed = filter(None, (replay(report), examples(report)))
     figures = _figures(plots, report_sheets(report), folded=report.advice.is_missing)
-    return render("Decoders compared", [advice, *figures, *known])
+    return render("Decoders compared", [advice, *figures, *browsed])
 
 
 def training_page(name: str, result: Mapping[str, Any], sheets: Sequence[Sheet]) -> str:

@@ -112,7 +112,7 @@ class Api:
         self.answering = set[str]()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, whatever happens, and log it."""
+        """Answer a request, whatever happens, and log it. This is what ASGI calls: `scope` is the request's head."""
         body = _Body(receive)
         http = Http(scope, body.receive)
         began = time.perf_counter()
@@ -176,6 +176,7 @@ class Api:
             raise RefusalError(401, what, code="invalid_api_key")
 
     async def _respond(self, http: Http, entry: dict[str, Any]) -> Response:
+        """The response to a request, by its path; what there is to log goes into `entry`. Errors are refusals."""
         self._refuse_other_sites(http)
         path = http.url.path
         if path not in _FOR_ALL:
@@ -208,6 +209,7 @@ class Api:
         )
 
     def _named(self, name: str) -> dict[str, Any]:
+        """What the API says of the model, if this is its name; else a `RefusalError`."""
         if name == self.service.name:
             return self.model
         what = f"there is no model {name[:80]!r}; this server has {self.service.name!r}"
@@ -245,6 +247,7 @@ class Api:
     async def _complete(
         self, http: Http, entry: dict[str, Any], *, chat: bool
     ) -> Response:
+        """Generate what the body of a request asks for. The answer is sent whole, or as a stream if the body says so."""
         body, request = read_body(await self._body(http), chat=chat)
         self._named(body.model)
         self._refuse_together(body, request)
@@ -420,7 +423,15 @@ def _answer(
     chat: bool,
     part: bool = False,
 ) -> dict[str, Any]:
-    """An answer, or a part of one in a stream; `end` is the result, if the answer is at its end."""
+    """An answer in OpenAI's shape or, as a `part`, a piece of one in a stream.
+
+    Args:
+        made: the keys with which each answer begins.
+        text: all of it, or what is new.
+        end: the result; None where the answer is not at its end.
+        chat: the shape of a chat, and not of a completion.
+        part: a piece of a stream.
+    """
     said = {"role": "assistant", "content": text}
     shape = {"delta" if part else "message": said} if chat else {"text": text}
     finish = None if end is None else "length" if end.truncated else "stop"
@@ -471,6 +482,7 @@ def _logprobs(request: Request, *, chat: bool) -> dict[str, Any]:
 
 
 def _usage(request: Request, end: Generated) -> dict[str, Any]:
+    """How many tokens were read, generated, and taken out of the cache, in OpenAI's shape."""
     read, made = request.prompt_tokens, end.tokens
     usage = {
         "prompt_tokens": read,
@@ -491,7 +503,7 @@ def _route(path: str) -> str:
 
 
 def _noted(error: Exception, entry: dict[str, Any]) -> RefusalError:
-    """What a client is told of an error, which the entry of the log names, and the parameter that is at fault."""
+    """What a client is told of an error. Its name, and the parameter that is at fault, are noted in the log's `entry`."""
     refused = _refusal(error)
     name = type(error).__name__
     entry["error"] = f"{name}: {error}" if refused.status == 500 else name
@@ -501,6 +513,7 @@ def _noted(error: Exception, entry: dict[str, Any]) -> RefusalError:
 
 
 def _refusal(error: Exception) -> RefusalError:
+    """What a client is told of an error, by its class; of a fault of ours only that there is one."""
     if isinstance(error, RefusalError):
         return error
     if isinstance(error, UserError):

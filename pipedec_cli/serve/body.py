@@ -195,7 +195,10 @@ class Chat(Completion, kw_only=True):
 
 
 def read_body(data: bytes, *, chat: bool) -> tuple[Completion, Request]:
-    """A body, and the request that it makes. A `RefusalError` names the parameter that is at fault."""
+    """The parameters in the bytes of a body, of a `chat` or of a completion, and the request that they make.
+
+    A `RefusalError` names the parameter that is at fault.
+    """
     sent = _parameters(data)
     warnings = _without_effect(sent)
     warnings += _whole_characters(sent)
@@ -230,7 +233,7 @@ def read_body(data: bytes, *, chat: bool) -> tuple[Completion, Request]:
 
 
 def _parameters(data: bytes) -> dict[str, Any]:
-    """The parameters of a body that say something."""
+    """The parameters of a body, without null ones and those that mean nothing here; a `RefusalError` if it is no object."""
     data = data.removeprefix(BYTE_ORDER_MARK)
     try:
         as_text(data, "body", "send UTF-8")
@@ -247,7 +250,11 @@ def _parameters(data: bytes) -> dict[str, Any]:
 
 
 def _without_effect(sent: dict[str, Any]) -> list[str]:
-    """Drop parameters that are not served, but have no effect or are taken all the same; what to warn of."""
+    """Remove the parameters that are not served from `sent`. Returns what to warn of.
+
+    A `RefusalError` for one whose value would have an effect, but for a temperature of
+    1, which is taken with a warning.
+    """
     warnings = []
     for name in sorted(_REASONS.keys() & sent.keys()):
         value = sent.pop(name)
@@ -261,7 +268,10 @@ def _without_effect(sent: dict[str, Any]) -> list[str]:
 
 
 def _whole_characters(sent: dict[str, Any]) -> list[str]:
-    """Replace halves of surrogate pairs in the texts; what to warn of. No other parameter may hold any."""
+    """Replace halves of surrogate pairs in the texts among `sent`, which is changed. Returns what to warn of.
+
+    A `RefusalError` for another parameter that holds any.
+    """
     warnings = []
     for name, value in sent.items():
         try:
@@ -280,7 +290,7 @@ def _whole_characters(sent: dict[str, Any]) -> list[str]:
 
 
 def _converted(sent: Mapping[str, Any], kind: type[Completion]) -> Completion:
-    """The parameters, each with a value that fits."""
+    """The parameters as the class `kind` has them; a `RefusalError` for an unknown or missing one, or a value that does not fit."""
     known = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in sent:
         if name not in known:

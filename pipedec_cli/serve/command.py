@@ -87,6 +87,7 @@ class _Lines(logging.Handler):
 
 
 def _log(event: str, **fields: Any) -> None:
+    """Write a line of the log to stderr: JSON with the time, the event and its fields."""
     line = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "event": event,

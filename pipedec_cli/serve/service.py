@@ -210,6 +210,7 @@ class Service:
             request.tell(EndingError())
 
     def _work(self) -> None:
+        """What the decoding thread does until the service ends: decode all requests, and tell each what comes of it."""
         running = self.running
         over = lambda number: running[number].gone or running[number].stopped  # noqa: E731
         how: Any = {"gone": over, "sequences": self.settings.batch_size}
@@ -254,7 +255,10 @@ class Service:
         )
 
     def _begin(self, number: int, request: Request) -> None:
-        """Read a request. A `UserError` if it cannot be decoded."""
+        """Make ids of a request's text, and settle its decoding method. A `UserError` if it cannot be decoded.
+
+        `number` is its number among the sequences that are decoded.
+        """
         decoder, how = request.decoder, request.method
         chat, turns = decoder.text.prompt and decoder.text.prompt.chat, request.turns
         with _advising("messages", "send the user's message alone"):
@@ -418,7 +422,7 @@ def _settled(request: Request) -> str:
 
 
 def _rows(request: Request, made: Sequence[Slot]) -> Iterator[dict[str, Any]]:
-    """The tokens that a decoder call made, each with its row and time."""
+    """The tokens that a decoder call made, for a client that draws the grid: each with its row, time-step, text and label."""
     openings, rows = request.grid.openings, request.grid.subsequences
     for number, at, token, *_ in made:
         label = openings[number - 1].label if openings else ""

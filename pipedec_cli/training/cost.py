@@ -21,6 +21,10 @@ _NUMBER: Final = 4
 _COPIES: Final = 4
 
 
+class BatchTooLargeError(UserError):
+    """The longest batch was run, and did not fit the memory. What is refused by an estimate is a plain `UserError`."""
+
+
 class Disk(NamedTuple):
     """Bytes on disk: those of a checkpoint-N folder, and of all files of a training."""
 
@@ -46,7 +50,8 @@ def run_longest(
 ) -> None:
     """Run the forward and the backward pass of a batch of the longest example. Weights stay as they are.
 
-    A `UserError` gives the example's `name` if the memory is too small.
+    A `UserError` if the memory is too small, by the estimate of `require_memory`; a
+    `BatchTooLargeError` if it is in the run. Both give the example's `name`.
     """
     longest = require_memory(checkpoint, examples, hyper, name=name)
     example = (Turn(0, 0), examples[longest])
@@ -63,7 +68,7 @@ def run_longest(
             raise
         what = f"a batch of {hyper.batch_size} with this record does not fit the memory"
         todo = _remedy(hyper.batch_size > 1)
-        raise UserError(what, where=name(longest), todo=todo) from error
+        raise BatchTooLargeError(what, where=name(longest), todo=todo) from error
     finally:
         checkpoint.model.zero_grad(set_to_none=True)
 

@@ -51,7 +51,7 @@ class Talk:
         self._print(f"error: {_bounded(message)}")
 
     def _print(self, message: str, yellow: int = 0) -> None:
-        """Print a message whose first characters are `yellow`."""
+        """Print a message, broken to the width of the console; its first characters, so many as `yellow`, are yellow."""
         width = width_of(self.console)
         lines = [broken(line, width) for line in message.split("\n")]
         text = Text("\n".join(lines))
@@ -111,7 +111,7 @@ def width_of(console: Console) -> int:
 
 
 def broken(text: str, width: int) -> str:
-    """The text in lines that are broken between words, never within a word or at the sign in ``Δt = 2``.
+    """The text in lines of at most `width` cells, broken between words, never within a word or at the sign in ``Δt = 2``.
 
     A command in backticks goes on behind a backslash, and is not broken within quotes:
     a shell takes it as it stands.
@@ -147,7 +147,7 @@ def fit(text: str, width: int) -> str:
 
 
 def _bounded(text: str, most: int = 400) -> str:
-    """The text on one line. Of a long message the start and the end stay, where the remedy stands."""
+    """The text on one line of at most so many characters. Of a longer one the start stays, and the end, where the remedy stands."""
     line = one_line(text)
     if len(line) <= most:
         return line

@@ -57,10 +57,10 @@ class RowText:
     """The tokens of one subsequence as text. Each token is decoded once, however often it is drawn."""
 
     whole: str = ""
-    pieces: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)  # of each token, to be shown
 
     def extend(self, row: Subsequence, words: Words) -> None:
-        """Decode the tokens that are new since the last call, without <eos>."""
+        """Decode by `words` the tokens of a row that are new since the last call, without <eos>."""
         new = row.text_tokens[len(self.pieces) :]
         for end, token in enumerate(new, start=len(self.pieces) + 1):
             before = self.whole
@@ -79,21 +79,20 @@ class RowText:
 
 @dataclass(slots=True)
 class GridDrawing:
-    """A renderable of one example's grid.
+    """A drawing of one example's grid, for rich to print: a line for each row, a column for each time-step.
 
     While the example is decoded the drawing fits the console: it shows the newest
     time-steps, and the live and newest rows. Afterwards it shows everything, in blocks
-    as wide as the console. The example's name stands after the heading if there is
-    room. `step` is the newest.
+    as wide as the console.
     """
 
-    example: int
+    example: int  # its number, from 0
     grid: Grid
-    work: Generating
-    heading: str = ""
+    work: Generating  # what is being generated, and how its tokens and rows are called
+    heading: str = ""  # the example's name stands behind it if there is room
     finished: bool = False
-    step: Step | None = None
-    texts: list[RowText] = field(default_factory=list)
+    step: Step | None = None  # the newest one
+    texts: list[RowText] = field(default_factory=list)  # of the rows
 
     def row_texts(self) -> list[RowText]:
         """The text of each row."""
@@ -139,7 +138,11 @@ _Place = tuple[int, int]
 
 
 class _Frame:
-    """A drawing on a console of known size."""
+    """The lines of a drawing at one moment, on a console of known size.
+
+    A row's own lines begin with a label; the rest of the width, the `area`, has a cell
+    for each time-step that fits.
+    """
 
     def __init__(
         self, drawing: GridDrawing, console: Console, options: ConsoleOptions
@@ -153,7 +156,8 @@ class _Frame:
         texts = drawing.row_texts()
         self.labels = self._labels(len(texts))
         self.rows = list(self._rows(texts))
-        # A key replaces the column of openers.
+        # The first time-step that is shown. Rows of an object have their keys before
+        # them, in the place of the column of openers (<bos>) at time-step 0.
         self.first = 1 if self.work.labels else 0
         self.time = self.grid.time
         if self.ended:
@@ -167,7 +171,7 @@ class _Frame:
         self._widths: dict[int, int] = {}
 
     def _labels(self, count: int) -> list[str]:
-        """The keys of the rows, as far as they have any, or their numbers."""
+        """What so many rows (`count`) are called: by the keys with which they begin, or by their numbers."""
         labels = self.work.labels
         openings = [opening.label for opening in self.grid.openings]
         if labels and any(openings):
@@ -177,6 +181,7 @@ class _Frame:
         return list(map(str, range(1, 1 + count)))
 
     def _rows(self, texts: Sequence[RowText]) -> Iterator[_Row]:
+        """The rows of the grid with their texts and labels."""
         rows = zip(self.grid.subsequences, texts, self.labels, strict=False)
         for number, (row, text, label) in enumerate(rows, start=1):
             yield _Row(
@@ -200,21 +205,21 @@ class _Frame:
         return title
 
     def _read_step(self, step: Step | None) -> None:
-        """Keep the styles of what the newest step made, guessed or not, and the tokens that it took back."""
-        self.made: dict[_Place, str] = {}
-        self.gone: dict[_Place, int] = {}
+        """Note what the newest step did: the styles of the tokens that it made, and the wrong guesses that it took back."""
+        self.new_styles: dict[_Place, str] = {}
+        self.taken_back: dict[_Place, int] = {}  # the ids of these tokens
         if step is None:
             return
         guessed = {(slot.subsequence, slot.time) for slot in step.fed}
         for slot in step.made:
             place = (slot.subsequence, slot.time)
-            kept_guess = place in guessed
-            self.made[place] = "italic reverse" if kept_guess else "bold reverse"
+            is_guess = place in guessed
+            self.new_styles[place] = "italic reverse" if is_guess else "bold reverse"
         for slot in step.taken_back:
-            self.gone[slot.subsequence, slot.time] = slot.token
+            self.taken_back[slot.subsequence, slot.time] = slot.token
 
     def running(self) -> list[Text]:
-        """The newest part of the grid. It is never higher than a console that has room for one row."""
+        """The lines of the newest part of a grid that is being decoded; no more than fit the console, if it has room for one row."""
         if not self.rows:
             return [self.title, Text("encoding the source", "dim")]
         columns = self._newest_columns()
@@ -230,15 +235,15 @@ class _Frame:
 
     def _newest_columns(self) -> list[int]:
         """The newest time-steps that fit the width, wrong guesses among them."""
-        gone = [time for _, time in self.gone]
-        latest = max(self.time, self.first, *gone)
+        wrong = [time for _, time in self.taken_back]
+        latest = max(self.time, self.first, *wrong)
         backwards = range(latest, self.first - 1, -1)
         columns = next(self._blocks(backwards))
         columns.reverse()
         return columns
 
     def _end_of_text(self, most: int) -> list[Text]:
-        """The last lines of the text so far, with a sign where it was cut."""
+        """The last lines of the text so far, at most so many, with a sign where it was cut."""
         lines = self._text()
         if len(lines) <= most:
             return lines
@@ -248,7 +253,11 @@ class _Frame:
         return [Text.assemble((ELLIPSIS, "dim"), first), *others]
 
     def _newest_rows(self, room: int, columns: Sequence[int]) -> list[Text]:
-        """So many lines of rows: live rows before ended ones, then newer before older. One line names the hidden rows."""
+        """The lines of the rows, cut to the `columns`, at most `room` of them.
+
+        Where there is no room for all, live rows go before ended ones, then newer before
+        older, and one line names the hidden rows.
+        """
         rows = self.rows
         lines = []
         if len(rows) > room:
@@ -265,7 +274,11 @@ class _Frame:
         return lines
 
     def finished(self) -> list[Text]:
-        """Every time-step, and every row that has a token there."""
+        """The lines of the whole grid of an example that has ended.
+
+        Its time-steps are in blocks as wide as the console, each with the rows that have
+        a token there; the text and the figures follow.
+        """
         lines = [self.title]
         for columns in self._blocks(range(self.first, self.time + 1)):
             rows = []
@@ -279,7 +292,7 @@ class _Frame:
         return [*lines, *self._caption(), Text()]
 
     def _blocks(self, times: Sequence[int]) -> Iterator[list[int]]:
-        """The time-steps in runs that fit the width of the console."""
+        """The time-steps, in runs whose cells fit the width of the console."""
         block: list[int] = []
         taken = 0
         for time in times:
@@ -293,6 +306,7 @@ class _Frame:
         yield block
 
     def _column_width(self, time: int) -> int:
+        """The width of the cells of a time-step: that of its widest token, bounded, with a space about it."""
         if time not in self._widths:
             widest = 0
             for row in self.rows:
@@ -309,6 +323,7 @@ class _Frame:
         return [times, *rows, counts]
 
     def _times(self, columns: Sequence[int]) -> Text:
+        """The line above the rows: the numbers of the time-steps, the newest one bold."""
         line = Text(set_cell_size("time", self.label_width), "dim")
         lead = EARLIER if columns[0] > self.first else " "
         for time in columns:
@@ -319,30 +334,33 @@ class _Frame:
         return line
 
     def _counts(self, columns: Sequence[int]) -> Text:
+        """The line below the rows: how many tokens each time-step has, bold if several; blank where no row has any."""
         line = Text(set_cell_size("tokens", self.label_width), "dim")
         for time in columns:
-            called = any(row.start < time <= row.newest for row in self.rows)
-            made = self._made_at(time)
-            text = str(made) if called else ""
-            style = STRONG if made > 1 else ""
+            is_filled = any(row.start < time <= row.newest for row in self.rows)
+            tokens = self._tokens_at(time)
+            text = str(tokens) if is_filled else ""
+            style = STRONG if tokens > 1 else ""
             self._append(line, time, text, style)
         return line
 
     def _append(
         self, line: Text, time: int, text: str, style: str, lead: str = " "
     ) -> None:
+        """Append the cell of a time-step to a line: a text in a style, cut to the cell, behind the sign `lead`."""
         width = self._column_width(time)
         line.append(set_cell_size(lead + fit(text, width - PADDING), width), style)
 
-    def _made_at(self, time: int) -> int:
+    def _tokens_at(self, time: int) -> int:
         """The number of tokens at a time-step; <bos> and <eos> are none."""
-        made = 0
+        tokens = 0
         for row in self.rows:
             last = row.newest - row.ended
-            made += row.start < time <= last
-        return made
+            tokens += row.start < time <= last
+        return tokens
 
     def _row(self, row: _Row, columns: Sequence[int]) -> Text:
+        """The line of a row: its label and sign, and a cell for each of the time-steps `columns`."""
         width = self.label_width - 3
         label = Text(fit(row.label, width), f"bold {row.colour}")
         label.align("right", width)
@@ -353,7 +371,7 @@ class _Frame:
             text = fit(EARLIER + one_line(row.text.whole), self.area)
             return line.append(text, f"dim italic {row.colour}")
         for time in columns:
-            if time <= row.newest or (row.number, time) in self.gone:
+            if time <= row.newest or (row.number, time) in self.taken_back:
                 self._append(line, time, *self._cell(row, time))
         return line
 
@@ -368,28 +386,31 @@ class _Frame:
         return LIVE, "bold"
 
     def _cell(self, row: _Row, time: int) -> tuple[str, str]:
-        """The text and the style of one cell. Both are empty where the row has no token."""
-        if not row.start <= time <= row.newest:
-            return self._gone_cell((row.number, time))
+        """The text and the style of the cell of a row at a time-step. Both are empty where the row has no token.
+
+        A row begins with its opener: <bos> or, where it goes on from a prompt, a sign.
+        """
+        if time < row.start or time > row.newest:
+            return self._wrong_guess((row.number, time))
         if time == row.start:
-            return BOS if self.work.opener else AFTER_PROMPT, "dim"
-        if row.ended and time == row.newest:
+            opener = BOS if self.work.opener else AFTER_PROMPT
+            return opener, "dim"
+        if time == row.newest and row.ended:
             return EOS, "dim" if row.empty else "green"
-        style = row.colour
-        if made := self.made.get((row.number, time)):
-            style = f"{made} {style}"
+        new_style = self.new_styles.get((row.number, time), "")
+        style = f"{new_style} {row.colour}".strip()
         return row.text.pieces[time - row.start - 1], style
 
-    def _gone_cell(self, place: _Place) -> tuple[str, str]:
-        """A wrong guess of the newest step."""
-        token = self.gone.get(place)
+    def _wrong_guess(self, place: _Place) -> tuple[str, str]:
+        """The text and the style of a guess that the newest step took back there; both are empty if there is none."""
+        token = self.taken_back.get(place)
         if token is None:
             return "", ""
         text = self.work.decode([token]).strip()
         return one_line(text) or BLANK, "dim strike"
 
     def _text(self) -> list[Text]:
-        """The lines of the text so far, each subsequence after its label."""
+        """The text so far, each subsequence behind its label, in lines that fit the console."""
         text = Text()
         for row in self.rows:
             live = not row.ended and not self.ended
@@ -432,7 +453,7 @@ class _Frame:
         ]
         cut = ""
         if not self.ended:
-            parts.append(f"{self._made_at(self.time)} in this step")
+            parts.append(f"{self._tokens_at(self.time)} in this step")
         elif self.grid.truncated:
             cut = f"{CUT} cut at {self.grid.truncated}"
             parts.append(cut)
@@ -446,8 +467,8 @@ class _Frame:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Rising numbers in words, neighbours together."""
-    ends: dict[int, int] = {}
+    """Rising numbers in words, neighbours together: ``1–3, 5``."""
+    ends = {}
     first = None
     for number in numbers:
         if first is None or number != ends[first] + 1:
@@ -469,7 +490,7 @@ SHARE: Final = 0.05
 
 @dataclass
 class LiveGrid:
-    """A renderable that follows one example at a time: the oldest in flight."""
+    """The drawing, for rich to print, of one example at a time: the oldest of those that are being decoded."""
 
     work: Generating
     _in_flight: dict[int, GridDrawing] = field(default_factory=dict, init=False)
@@ -500,6 +521,7 @@ class LiveGrid:
         return self._with_heading(self._in_flight[self.followed])
 
     def _with_heading(self, drawing: GridDrawing) -> GridDrawing:
+        """The drawing, with its heading set: which example it is, of how many, and by which method it is decoded."""
         number = f"example {drawing.example + 1}"
         total = self.work.total
         parts = [number if total is None else f"{number} of {total}"]
@@ -515,15 +537,24 @@ class LiveGrid:
 class LiveScreen:
     """A `LiveGrid` on stderr: moving on a terminal; elsewhere each grid is printed once, when its example has finished.
 
-    Frames are drawn between events, never in a thread beside the decoder. At most
-    `speed` steps per second are shown; a single example has `SINGLE_SPEED` by default.
-    Nothing is shown if the talk is quiet.
+    Frames are drawn between events, never in a thread beside the decoder. Nothing is
+    shown if the talk is quiet.
     """
 
     def __init__(self, talk: Talk, view: LiveGrid, speed: float | None = None) -> None:
-        self._talk, self._view = talk, view
-        self._speed = speed or (SINGLE_SPEED if view.work.total == 1 else None)
-        self._frame_due = self._step_due = monotonic()
+        """Show a view where `talk` speaks: on stderr.
+
+        `speed` is the most steps per second that are shown: decoding waits for the
+        person to follow. None: as many as there are, but of a single example
+        `SINGLE_SPEED`.
+        """
+        self._talk = talk
+        self._view = view
+        self._speed = speed
+        if speed is None and view.work.total == 1:
+            self._speed = SINGLE_SPEED
+        self._frame_due = monotonic()
+        self._step_due = monotonic()
         self._live = Live(
             view,
             console=talk.console,
@@ -542,20 +573,21 @@ class LiveScreen:
 
     def on(self, event: Event) -> None:
         """Show an event of the decoding loop, and draw a frame if one is due."""
-        moving = self._live.is_started
-        followed = self._view.followed
-        if self._speed and moving and event.example == followed:
+        is_moving = self._live.is_started
+        is_followed = event.example == self._view.followed
+        if self._speed and is_moving and is_followed:
             sleep(max(0.0, self._step_due - monotonic()))
             self._frame_due = monotonic()
             self._step_due = self._frame_due + 1 / self._speed
         finished = self._view.on(event)
-        wanted = not moving or event.example == followed
-        if finished and wanted:
+        # On a terminal the grids of other examples are not left behind.
+        if finished and (is_followed or not is_moving):
             self._print(finished)
-        if moving:
+        if is_moving:
             self._draw()
 
     def _print(self, finished: GridDrawing) -> None:
+        """Print the whole grid of an example that has finished, unless the talk is quiet."""
         if not self._talk.quiet:
             self._talk.console.print(finished)
 

@@ -46,8 +46,12 @@ def write_card(
 ) -> None:
     """Write the card of a training into its folder. A README.md that pipedec did not write stays.
 
-    `record` is the manifest of the training with its ``result``; `data` is the folder
-    that `segment` wrote.
+    Args:
+        folder: the model's.
+        checkpoint: the trained model.
+        record: training.json, the manifest with its ``result``.
+        data: the folder that `segment` wrote.
+        examples: how many it was trained on.
     """
     path = folder / CARD
     if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):
@@ -61,7 +65,7 @@ def write_card(
 def model_card(
     checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int
 ) -> str:
-    """The card as Markdown. The licence is unknown if the card of the base model names none."""
+    """The card as Markdown; see `write_card`. The licence is unknown if the card of the base model names none."""
     from huggingface_hub import ModelCard, ModelCardData
 
     name = checkpoint.name
@@ -158,9 +162,10 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
     return sheets
 
 
-def _settings(checkpoint: Checkpoint, asked: Mapping[str, Any]) -> dict[str, str]:
+def _settings(checkpoint: Checkpoint, given: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a training by name, as JSON: those `given` in training.json, and those of the segmentation."""
     segmentation = to_builtins(checkpoint.settings)["segmentation"]
-    settings = {**asked, **asked["training"], **segmentation}
+    settings = {**given, **given["training"], **segmentation}
     left_out = set(_LEFT_OUT)
     if settings.get("max_steps"):
         left_out.add("epochs")
@@ -174,14 +179,14 @@ def _settings(checkpoint: Checkpoint, asked: Mapping[str, Any]) -> dict[str, str
 
 
 def _scores(checkpoint: Checkpoint, record: Mapping[str, Any]) -> dict[str, str]:
+    """The losses and the dev score of a training, and when its weights were the best, by what each is called."""
     from pipedec_cli.metrics.scoring import dev_measure
 
-    asked = record["settings"]
     result = record["result"]
     segmentation = to_builtins(checkpoint.settings)["segmentation"]
     measure = dev_measure(segmentation["level"])
     metric = measure.headline[measure.primary]
-    against = ", against the teacher" if asked.get("teacher") else ""
+    against = ", against the teacher" if record["settings"].get("teacher") else ""
     loss = number("{:.3f}", result["loss"])
     dev_loss = number("{:.3f}", result.get("dev_loss"))
     return {
@@ -207,12 +212,10 @@ def licence_of(name: str) -> str | None:
     """The licence that the card of a local folder or of a hub model names; None if it names none."""
     from huggingface_hub import ModelCard
 
-    with suppress(
-        Exception
-    ):  # no file, no text, any error of the hub or the network: the training is done
+    # No file, no text, any error of the hub or the network: the training is done.
+    with suppress(Exception):
         card = Path(name) / CARD if Path(name).is_dir() else name
         licence = ModelCard.load(card, ignore_metadata_errors=True).data.license
-        return (
-            licence if re.fullmatch(r"(?!other|unknown)[\w.-]{1,40}", licence) else None
-        )
+        if re.fullmatch(r"(?!other|unknown)[\w.-]{1,40}", licence):
+            return str(licence)
     return None

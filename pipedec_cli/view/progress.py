@@ -23,11 +23,15 @@ PATIENCE: Final = 2.0
 
 
 class ProgressDisplay:
-    """How far a piece of work has come: on a terminal a bar, `patience` seconds after the start, by a timer."""
+    """How far a piece of work has come: on a terminal a bar, elsewhere a line every ten seconds."""
 
     def __init__(
         self, talk: Talk, label: str, total: int | None = None, patience: float = 0.0
     ) -> None:
+        """Show work, called `label`, of so many parts in all; None: it is not known how many.
+
+        The bar comes `patience` seconds after the start, by a timer.
+        """
         self._talk = talk
         self._label = visible(label)
         self._total = total
@@ -57,7 +61,7 @@ class ProgressDisplay:
             self.bar.start()
 
     def update(self, done: int, state: str = "", *, line: bool = False) -> None:
-        """So many parts are done. With `line` a line is printed now, on a terminal as well."""
+        """Show that so many parts are `done`, with the words `state` behind. With `line` a line is printed now in any case."""
         if self._talk.animated:
             self.bar.update(self._task, completed=done, state=state)
         elif monotonic() >= self._line_due:

@@ -63,7 +63,11 @@ def show_scores(
     differences: Mapping[str, Difference],
     pair: Mapping[str, Any],
 ) -> None:
-    """Print the scores, what went wrong, and the signature that makes the scores comparable."""
+    """Print the scores of one run, or of two and their differences; what went wrong; and what makes scores comparable.
+
+    `pair` are the plain values of a comparison of two runs; nothing of it is read for
+    one.
+    """
     measure = runs[0].scores.measure
     notes = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
     if len(runs) == 1:
@@ -91,7 +95,7 @@ def _score_sheet(run: Scored) -> Sheet:
     rows = []
     for metric, name in measure.headline.items():
         names = (metric, *measure.precision_recall.get(metric, ()))
-        values = [_score(run.scores.values[each]) for each in names]
+        values = [_score(run.scores.values[column]) for column in names]
         blanks = [""] * (len(columns) - len(values))
         rows.append((name, *values, *blanks))
     return Sheet(run.run.name, columns, one_section(rows), spare=(2,))
@@ -100,7 +104,7 @@ def _score_sheet(run: Scored) -> Sheet:
 def _difference_sheet(
     runs: Sequence[Scored], differences: Mapping[str, Difference]
 ) -> Sheet:
-    """The scores of two runs and their differences."""
+    """The scores of two runs and their `differences` by metric, with intervals."""
     rows = []
     for metric, name in runs[0].scores.measure.headline.items():
         values = [_score(run.scores.values[metric]) for run in runs]
@@ -175,10 +179,13 @@ def _score(value: float | None) -> str:
 def failure_cells(
     failures: Failures | None, part: str, *, repeats: bool, unknown: str = NONE
 ) -> list[Cell]:
-    """The rates of what goes wrong with a decoder, and the lengths of its texts in `part`: subsequences or fields.
+    """The rates of what goes wrong with a decoder, and the lengths of its texts.
 
-    With `repeats`, texts that stopped because they repeated themselves have a row. An
-    `unknown` rate is shown so.
+    Args:
+        failures: the rates; None if none are known.
+        part: what the rows of a text are called: subsequence or field.
+        repeats: texts that stopped because they repeated themselves have a row.
+        unknown: what is shown for a rate that is not known.
     """
     lengths = NONE
     if failures and failures.compared:  # else no reference's subsequences are known
@@ -201,10 +208,10 @@ def failure_cells(
 
 
 def reliability_sheets(name: str, runs: Sequence[tuple[str, Scored]]) -> list[Sheet]:
-    """How often values of each confidence are right, in the last of the `runs`; no sheet without confidences.
+    """The table of how often values of each confidence are right, of the decoder `name`; [] without confidences.
 
-    Each run has the name of its split beside it. The threshold is fitted on the first
-    run.
+    `runs` are its scored runs on several splits, each with words for its split before
+    it. The table is of the last one, its threshold is fitted on the first.
     """
     first, fitted = runs[0]
     split, run = runs[-1]
@@ -240,7 +247,7 @@ def reliability_sheets(name: str, runs: Sequence[tuple[str, Scored]]) -> list[Sh
 
 
 def time_parts(comparison: Comparison) -> dict[str, str]:
-    """The parts of an example's time: row names, and the attributes of a `Timing`."""
+    """The parts of an example's time: the name of each in tables, and its attribute of a `Timing`."""
     if comparison.conditions.prompted:
         return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
     return {
@@ -261,7 +268,7 @@ def precision_cells(entry: Entry, comparison: Comparison) -> list[Cell]:
 def settings_sheet(
     title: str, comparison: Comparison, measured: str, notes: Row
 ) -> Sheet:
-    """Version and settings of each decoder, and the machine that it was `measured` on."""
+    """Version and settings of each decoder; below them the machine, behind the words `measured`, versions and `notes`."""
     rows = []
     for entry in comparison.entries:
         settings = [f"{name} {value}" for name, value in entry.runner.settings.items()]
@@ -385,6 +392,7 @@ def _paper_columns(report: Report) -> dict[str, dict[Label, str]]:
 def _paper_column(
     report: Report, figures: DecoderFigures, speedup: float
 ) -> dict[Label, str]:
+    """The paper's figures of one decoder, as far as the report's main table has rows for them."""
     speed = "speed, batch size 1"  # the paper measured one example at a time
     memory = f"memory, batch size {report.batch_sizes[0]}"
     peak = count(figures.memory_mb) if figures.memory_mb else NOT_AVAILABLE
@@ -408,7 +416,7 @@ def _paper_column(
 def _qualities(
     entry: Entry, report: Report
 ) -> Iterator[tuple[str, str | None, Quality]]:
-    """The heading, the split and the quality on it, for each split of the baseline."""
+    """For each split on which the baseline was scored: the heading of its rows, the split, and an entry's quality there."""
     usual = report.qualities(report.first)
     qualities = report.qualities(entry)
     for split, quality in usual.items():
@@ -446,6 +454,7 @@ def _column(entry: Entry, report: Report) -> Iterator[Labelled]:
 
 
 def _quality_cells(quality: Quality, report: Report) -> Iterator[Cell]:
+    """The scores on a split by each metric, each with its difference to the baseline and the interval."""
     scores = quality.scored.scores.values if quality.scored else {}
     for metric in report.metrics:
         difference = quality.differences.get(metric)
@@ -469,6 +478,7 @@ def _step_lines(report: Report) -> list[Line]:
 
 
 def _speed_cells(entry: Entry, report: Report, size: int) -> Iterator[Cell]:
+    """The speed of an entry at a batch size, how much faster it is than the baseline, and the parts of its time."""
     timing = entry.timings.get(size)
     gain = entry.gains.get(size)
     yield "examples/s", figure(timing.examples_per_second if timing else None)
@@ -487,6 +497,7 @@ def _speed_cells(entry: Entry, report: Report, size: int) -> Iterator[Cell]:
 
 
 def _wrong_cells(entry: Entry, report: Report) -> Iterator[Cell]:
+    """The rates of what goes wrong in an entry's texts."""
     scored = entry.quality.scored
     failures = scored.failures if scored else None
     repeats = report.stopped_on_repeat
@@ -496,6 +507,7 @@ def _wrong_cells(entry: Entry, report: Report) -> Iterator[Cell]:
 
 
 def _notes(report: Report) -> Iterator[str]:
+    """The notes below the main table: what its rows mean, as far as it has them."""
     entries = report.entries
     yield f"baseline: {report.baseline}"
     yield "times are for one example; a call is a decoder call, which serves a whole batch"
@@ -519,7 +531,7 @@ def _notes(report: Report) -> Iterator[str]:
 
 
 def _method_notes(report: Report) -> Iterator[str]:
-    """How was scored and timed, and what the paper's figures are."""
+    """Notes on how quality and speed were measured, and on the paper's figures."""
     if report.measure:
         yield f"signature: {report.measure.signature}"
     yield f"intervals: {report.significance}"
@@ -539,7 +551,7 @@ def _by_delay(report: Report) -> Sheet:
     size = report.batch_sizes[0]
     entries = report.pipelined
     metrics = [] if report.split in report.unscored_splits else report.metrics
-    columns: dict[str, list[str]] = {}
+    columns = {}
     for metric in metrics:
         scores = [_score_of(entry, metric) for entry in entries]
         columns[LABELS[metric]] = list(map(points, scores))
@@ -563,12 +575,12 @@ def _score_of(entry: Entry, metric: str) -> float | None:
 
 
 def _published_delays(report: Report, metrics: Sequence[str]) -> dict[str, list[str]]:
-    """The columns of the paper's Table 5, which is on test sets."""
-    if (
-        not report.paper
-        or not report.paper.delays
-        or report.split not in (None, "test")
-    ):
+    """The columns of the paper's Table 5, by heading; {} if it has none for this data set, or not for this split.
+
+    The paper's are on test sets.
+    """
+    is_test = report.split in (None, "test")
+    if not is_test or not report.paper or not report.paper.delays:
         return {}
     published: dict[object, DelayResult] = {
         row.delay: row for row in report.paper.delays
@@ -665,8 +677,8 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
         conditions.stopped,
         conditions.disturbed,
     ]
-    said = tuple(note for note in notes if note)
-    measured = settings_sheet("What was measured", bench, f"{bench.model};", said)
+    given = tuple(note for note in notes if note)
+    measured = settings_sheet("What was measured", bench, f"{bench.model};", given)
     forced = Sheet(
         f"Forced lengths: {bench.lengths.line}",
         tuple(entry.name for entry in bench.entries),
@@ -680,6 +692,7 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
 
 
 def _bench_column(entry: Entry, bench: Bench) -> Iterator[Labelled]:
+    """All cells of a decoder in the table of a bench, each with its section and row name."""
     yield from with_section("", precision_cells(entry, bench))
     lines: list[Line] = [("end to end, ms", "seconds", milliseconds)]
     for name, attribute in time_parts(bench).items():

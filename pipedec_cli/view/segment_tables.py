@@ -7,10 +7,10 @@ from typing import Final
 
 from pipedec_cli.compare.expected_calls import Estimate
 from pipedec_cli.data.fields import Field
+from pipedec_cli.data.importers import ImportedFile
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.segmentation import TargetStatistics
-from pipedec_cli.jobs.import_ import ImportedFile
 from pipedec_cli.view.tables import (
     NONE,
     Line,
@@ -47,7 +47,10 @@ def segment_sheets(
     unit: str,
     fields: Sequence[Field] = (),
 ) -> list[Sheet]:
-    """The lengths of each split, as in the paper's Table 1; the decoder steps by delay; and the schema, if there is one."""
+    """The tables of segmented data: the lengths of each split; the decoder steps by delay; the keys of objects, if they are.
+
+    `unit` is what steps are counted in: tokens or words.
+    """
     train = statistics["train"]
     sheets = [_length_sheet(statistics), _step_sheet(estimates, unit, train.examples)]
     if fields:
@@ -56,6 +59,7 @@ def segment_sheets(
 
 
 def _length_sheet(statistics: Mapping[SplitName, TargetStatistics]) -> Sheet:
+    """The lengths of the targets of each split, and how many targets of train have how many subsequences."""
     rows = []
     for split, lengths in statistics.items():
         means = _means(lengths) if lengths.examples else [NONE] * len(LENGTHS)
@@ -99,6 +103,7 @@ def _step_sheet(estimates: Sequence[Estimate], unit: str, examples: int) -> Shee
 
 
 def _key_sheet(fields: Sequence[Field]) -> Sheet:
+    """The keys of a schema: kind, number of possible values, and how often each is filled in train."""
     rows = []
     for field in fields:
         values = str(len(field.enum) or "any")
@@ -109,7 +114,7 @@ def _key_sheet(fields: Sequence[Field]) -> Sheet:
 
 
 def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:
-    """A row for each file, and the paper's row."""
+    """The sizes and lengths of imported files, a row each, beside the paper's row for this data set, if it has one."""
     rows = []
     for file in files:
         lengths = file.statistics

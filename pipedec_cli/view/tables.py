@@ -34,7 +34,7 @@ Row = tuple[str, ...]
 Cell = tuple[str, str]  # a row name, and its cell
 Label = tuple[str, str]  # the heading of a section, and the name of a row in it
 Labelled = tuple[Label, str]  # a cell with its label
-Line = tuple[str, str, Format]  # a row name, an attribute, and its format
+Line = tuple[str, str, Format]  # a row name, an attribute of a result, and its format
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +50,29 @@ Sections = tuple[Section, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table: its title, sections and notes. `columns` are the headings; `corner` is the heading above the row names.
-
-    A sheet that is too wide loses the `spare` columns first, in this order (0 is the
-    first after the names), then those on the right.
-    """
+    """A table with a title and notes."""
 
     title: str
-    columns: Row
+    columns: Row  # the headings of the columns behind the names of the rows
     sections: Sections
+    #: Of a table that is too wide, these columns are left out first, in this order, then
+    #: those on the right. 0 is the first column behind the names.
     spare: tuple[int, ...] = ()
     notes: Row = ()
-    corner: str = ""
+    corner: str = ""  # the heading above the names of the rows
 
-    def column(self, place: int) -> list[str]:
+    def column(self, number: int) -> list[str]:
         """The cells of a column; column 0 has the names of the rows."""
         column = []
         for section in self.sections:
-            column += [row[place] for row in section.rows]
+            column += [row[number] for row in section.rows]
         return column
 
-    def is_numeric(self, place: int) -> bool:
-        """Whether a column has figures, which are aligned to the right."""
-        if place == 0:
+    def is_numeric(self, number: int) -> bool:
+        """Whether a column has figures, which are aligned to the right; column 0 has the names of the rows."""
+        if number == 0:
             return False
-        return any(map(_FIGURE.match, self.column(place)))
+        return any(map(_FIGURE.match, self.column(number)))
 
 
 # ---- the formats of cells: each shows None as a dash
@@ -88,7 +86,7 @@ def number(pattern: str, value: float | None) -> str:
 
 
 def interval(bounds: Any, pattern: str = "{:.1f}") -> str:
-    """The `low` and `high` of an object; a dash if it is None or has no bounds."""
+    """The attributes `low` and `high` of an object in a format; a dash if it is None or has no bounds."""
     if bounds is None or bounds.low is None:
         return NONE
     low = pattern.format(bounds.low)
@@ -137,7 +135,7 @@ def one_section(rows: Iterable[Sequence[str]]) -> Sections:
 
 
 def first_rows(rows: Sequence[Row]) -> tuple[Sections, Row]:
-    """At most 60 rows, and a note about the others: a schema may have hundreds of keys."""
+    """The first 60 rows as a section, and a note about the others, if there are any: a schema may have hundreds of keys."""
     first = one_section(rows[:_MOST_ROWS])
     more = len(rows) - _MOST_ROWS
     if more <= 0:
@@ -158,12 +156,14 @@ def grouped(rows: Iterable[tuple[str, Sequence[str]]]) -> Sections:
 
 
 def cells(result: object, lines: Iterable[Line]) -> list[Cell]:
-    """The cells of a result, which may be None, by row name."""
-    made = []
-    for name, attribute, form in lines:
-        value = getattr(result, attribute, None)
-        made.append((name, form(value)))
-    return made
+    """A cell for each of the lines, with its row name: an attribute of a result, formatted.
+
+    Of a result that is None, or lacks the attribute, it is None that is formatted.
+    """
+    return [
+        (name, form(getattr(result, attribute, None)))
+        for name, attribute, form in lines
+    ]
 
 
 def with_section(heading: str, cells: Iterable[Cell]) -> Iterator[Labelled]:
@@ -176,7 +176,11 @@ def side_by_side(
     columns: Sequence[Iterable[Labelled]],
     more: Sequence[Mapping[Label, str]] = (),
 ) -> Sections:
-    """Sections from columns that have the same labels in the same order, and from `more` that may lack labels."""
+    """The sections of a table whose columns are given, cell by cell, each cell with its label.
+
+    `columns` all have the same labels in the same order; the columns `more`, on the
+    right, may lack some.
+    """
     rows = []
     for labelled in zip(*columns, strict=True):
         label, _ = labelled[0]
@@ -212,27 +216,28 @@ def show_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
 
 
 def fitting_table(console: Console, sheet: Sheet) -> tuple[Table, list[str]]:
-    """The table of a sheet with the columns that fit the console, and the headings of the others."""
+    """The table of a sheet with the columns that fit the console, and the headings of those that were left out."""
     width = width_of(console)
     unbounded = console.options.update(width=sys.maxsize)
     kept = list(range(len(sheet.columns)))
     left_out = set()
-    for place in (*sheet.spare, *reversed(kept), None):
+    # One more column is left out until the rest fits; at least one stays.
+    for number in (*sheet.spare, *reversed(kept), None):
         table = _table(sheet, kept)
         measured = console.measure(table, options=unbounded)
         if len(kept) == 1 or measured.minimum <= width:
             break
-        if place in kept:
-            kept.remove(place)
-            left_out.add(place)
+        if number in kept:
+            kept.remove(number)
+            left_out.add(number)
     # Else a pipe would have the width of COLUMNS.
     table.width = min(width, measured.maximum)
     columns = enumerate(sheet.columns)
-    return table, [heading for place, heading in columns if place in left_out]
+    return table, [heading for number, heading in columns if number in left_out]
 
 
 def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
-    """A table with the `kept` columns. Only a last column of text may be narrower than its cells."""
+    """A table with the columns `kept`, by their numbers. Only a last column of text may be narrower than its cells."""
     table = Table(
         box=SIMPLE_HEAD,
         show_edge=False,
@@ -245,11 +250,11 @@ def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
     headings = [broken(section.heading, room) for section in sheet.sections]
     lines = "\n".join(headings).split("\n")
     _add_column(table, sheet.corner, [*names, *lines])
-    for place in kept:
-        heading = sheet.columns[place]
-        column = sheet.column(1 + place)
-        is_numeric = sheet.is_numeric(1 + place)
-        if place == kept[-1] and not is_numeric:
+    for number in kept:
+        heading = sheet.columns[number]
+        column = sheet.column(1 + number)
+        is_numeric = sheet.is_numeric(1 + number)
+        if number == kept[-1] and not is_numeric:
             _add_text_column(table, heading, column)
         else:
             _add_column(table, heading, column, is_numeric=is_numeric)
@@ -268,10 +273,10 @@ def _row_names(sheet: Sheet) -> list[str]:
 
 
 def _kept_rows(section: Section, kept: Sequence[int]) -> list[Row]:
-    """The rows that say something in the `kept` columns."""
+    """The rows of a section cut to the columns `kept`, without those that say nothing there."""
     rows = []
     for name, *cells in section.rows:
-        shown = [cells[place] for place in kept]
+        shown = [cells[number] for number in kept]
         if any(cell not in ("", NONE) for cell in shown):
             rows.append((name, *shown))
     return rows
@@ -306,7 +311,10 @@ def _add_text_column(table: Table, heading: str, lines: Iterable[str]) -> None:
 
 
 def _fitted(heading: str, lines: Iterable[str]) -> tuple[Text, int]:
-    """The heading of a column, broken between words and long words after their hyphens, and the width of the column."""
+    """The heading of a column in lines no wider than its cells, `lines`, where that can be, and the width of the column.
+
+    It is broken between words, and long words after their hyphens.
+    """
     widths = [cell_len(one_line(line)) for line in lines]
     widest = max(widths, default=0)
     room = max(widest, _SHORT_HEADING)

@@ -9,7 +9,7 @@ from pipedec_cli.compare.advice import advise, exact_advice
 from pipedec_cli.compare.entry import Quality, TextAgreement, Totals
 from pipedec_cli.compare.timing import Gain
 from pipedec_cli.metrics.differences import Difference
-from pipedec_cli.metrics.faults import Fault
+from pipedec_cli.metrics.useless import Fault
 from tests.compare.decoders import entry
 
 MODEL = "the sequential model"

@@ -260,7 +260,10 @@ def test_keyphrases_that_were_cut_from_a_string_are_scored_and_a_string_is_refus
     [
         ({"examples": 3}, "1 of 3 rows are there and were scored"),
         ({"settings": {"limit": 1}}, "a run of the first 1 example only"),
-        ({"segmentation": {"level": "field"}}, "segmented at level field: see --task"),
+        (
+            {"segmentation": {"level": "field"}},
+            "segmented at level field: `pipedec score --task NAME` scores another task",
+        ),
         ({"settings": {"limit": None}}, ""),
     ],
 )

@@ -12,10 +12,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import only_writer
 from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.scratch import SHAPES, train_tokenizer
+from pipedec_cli.training.cost import BatchTooLargeError
 from pipedec_cli.training.loss import recomputes
 from tests import running
 from tests.checkpoints import change
@@ -129,7 +129,7 @@ def passes_that_do_not_fit(monkeypatch, count: int) -> list[bool]:
     def run_longest(checkpoint: Any, *_: Any, **__: Any) -> None:
         passes.append(recomputes(checkpoint.model))
         if len(passes) <= count:
-            raise UserError("does not fit the memory") from MemoryError()
+            raise BatchTooLargeError("does not fit the memory")
 
     monkeypatch.setattr("pipedec_cli.training.cost.run_longest", run_longest)
     return passes

@@ -55,7 +55,7 @@ _PROGRAMS: Final = {
 
 
 def require_peer(name: str) -> None:
-    """Raise a UserError with the command that helps if a package is missing that a peer needs."""
+    """Raise a UserError, with the command that helps, if a package is missing that the peer of this name needs."""
     program = _PROGRAMS.get(name.partition(":")[0])
     if program and not find_spec(program.package):
         todo = f"`pip install {program.install}` brings it, or leave {name} out"
@@ -75,9 +75,9 @@ def require_gguf(
     if "llama.cpp" not in peers:
         return
     if file is None and not is_gguf(model):
-        todo = f"give {option} FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf"
         raise UserError(
-            f"--compare: llama.cpp runs a GGUF file, and {model} is none", todo=todo
+            f"--compare: llama.cpp runs a GGUF file, and {model} is none",
+            todo=f"give {option} FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf",
         )
     if file is not None and not file.is_file():
         raise UserError(f"peer_gguf: no such file: {file}", todo="name a GGUF file")
@@ -93,7 +93,7 @@ def make_peer(
     places: int = 2 * MAX_TOKENS,
     gguf: Path | None = None,
 ) -> Runner | Absent:
-    """An installed peer, ready to generate texts.
+    """An installed peer, ready to generate texts; `Absent`, with the reason, if it cannot take the checkpoint.
 
     Args:
         name: the peer; it may give another dtype than the checkpoint's.

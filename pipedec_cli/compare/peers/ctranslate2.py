@@ -37,7 +37,7 @@ class CTranslate2(Worker):
 
         super().__init__("ctranslate2", dtype=dtype, threads=threads, **more)
         self.prompted = prompted
-        family, index = _place(device)
+        family, index = _kind_and_index(device)
         make = ctranslate2.Generator if prompted else ctranslate2.Translator
         self._model = make(
             folder,
@@ -54,7 +54,7 @@ class CTranslate2(Worker):
     def generate(
         self, batch: Sequence[Source], clock: Clock
     ) -> tuple[list[list[int]], None]:
-        """See `Worker.generate`; the time to read the source is not known."""
+        """The ids of a text for each source of a batch; None: the seconds to read the sources are not known."""
         words = list(map(self._in_words, batch))
         # Its default forbids an empty text.
         least = self.max_tokens if self.exactly else 0
@@ -88,10 +88,10 @@ class CTranslate2(Worker):
 
 
 def prepare(checkpoint: Checkpoint, folder: Path, dtype: str) -> dict[str, Any]:
-    """Convert the checkpoint if it is not in the folder yet: the options of its worker.
+    """Convert the checkpoint, if it is not in the folder yet. Returns the options of its worker.
 
-    Without a dtype it is the checkpoint's, or float32 where the device does not have
-    that. A UserError if it cannot be converted.
+    The worker computes in `dtype`; with "" in the checkpoint's, or in float32 where the
+    device does not have that. A UserError if it cannot be converted.
     """
     from pipedec_cli.model.gguf import loadable
 
@@ -152,10 +152,11 @@ def compute_type(dtype: str, device: str) -> str:
     """CTranslate2's compute type for a dtype; float32 where the device lacks it."""
     import ctranslate2
 
-    known = ctranslate2.get_supported_compute_types(*_place(device))
-    return dtype if dtype in known else "float32"
+    supported = ctranslate2.get_supported_compute_types(*_kind_and_index(device))
+    return dtype if dtype in supported else "float32"
 
 
-def _place(device: str) -> tuple[str, int]:
+def _kind_and_index(device: str) -> tuple[str, int]:
+    """A device as CTranslate2 has it: ("cuda", 1) for ``cuda:1``."""
     family, _, index = device.partition(":")
     return family, int(index or 0)

@@ -37,9 +37,10 @@ class LlamaCpp(Worker):
     def generate(
         self, batch: Sequence[Source], clock: Clock
     ) -> tuple[list[list[int]], float]:
-        """See `Worker.generate`."""
+        """The ids of the text for the one source of a batch, and the seconds to its first token, by the clock."""
         (source,) = batch
-        ids, seconds = list[int](), 0.0
+        ids = list[int]()
+        seconds = 0.0  # to the first token
         began = clock()
         self._model.reset()
         for token in self._model.generate(list(source), temp=0.0):

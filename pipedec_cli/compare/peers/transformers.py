@@ -26,10 +26,11 @@ class Transformers:
     def __init__(
         self, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool = False
     ) -> None:
-        """Take a sequential model, to make at most, or `exactly`, `max_tokens` tokens a text."""
+        """Take a sequential model, to generate at most or, with `exactly`, always `max_tokens` tokens a text."""
         from transformers import GenerationConfig
 
-        self.checkpoint, self._prompted = checkpoint, checkpoint.backbone.prompted
+        self.checkpoint = checkpoint
+        self._prompted = checkpoint.backbone.prompted
         config = GenerationConfig(
             do_sample=False,
             num_beams=1,
@@ -65,7 +66,8 @@ class Transformers:
         # With an encoder the decoder's calls are only counted; without one, the first
         # call of each batch is timed.
         decoder_clock = _no_clock if find_encoder else clock
-        outputs, reading = list[Output](), 0.0
+        outputs = []
+        reading = 0.0  # seconds to read the prompts
         with (
             watched(encoder, clock) as encoding,
             watched(model.get_decoder(), decoder_clock) as decoding,
@@ -87,11 +89,12 @@ class Transformers:
         return Output(tokens, calls)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same for a child process."""
+        """What makes the same peer in a child process: ``module:function``, and its arguments."""
         loaded = spec_of(self.checkpoint, self.settings["dtype"])
         return f"{__name__}:from_spec", loaded | self.options
 
     def _generate(self, sources: Sequence[Source]) -> list[list[int]]:
+        """The tokens of the text of each source, filled up behind its end to the length of the longest."""
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
@@ -101,13 +104,13 @@ class Transformers:
         ids = pad_sequence(
             ragged, batch_first=True, padding_side=side, padding_value=self._filler
         ).to(device)
-        known = [torch.ones_like(row) for row in ragged]
-        mask = pad_sequence(known, batch_first=True, padding_side=side).to(device)
+        ones = [torch.ones_like(row) for row in ragged]
+        mask = pad_sequence(ones, batch_first=True, padding_side=side).to(device)
         with torch.inference_mode():
-            made = self.checkpoint.model.generate(ids, attention_mask=mask)
+            generated = self.checkpoint.model.generate(ids, attention_mask=mask)
         # The output begins with the prompt or, after an encoder, with <bos>.
         start = ids.shape[1] if self._prompted else 1
-        rows: list[list[int]] = made[:, start:].tolist()
+        rows: list[list[int]] = generated[:, start:].tolist()
         return rows
 
 
@@ -129,7 +132,10 @@ def load_again(name: str, eos: int, dtype: str, device: str) -> Checkpoint:
 def from_spec(
     *, name: str, eos: int, dtype: str, device: str, threads: int, **more: Any
 ) -> Transformers:
-    """Load a checkpoint anew; see `Transformers.spec`."""
+    """The peer that `Transformers.spec` describes, made in a child process: its checkpoint is loaded anew.
+
+    Texts end with the id `eos`; `more` are the arguments of `Transformers`.
+    """
     import torch
 
     torch.set_num_threads(threads)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
@@ -10,8 +11,17 @@ from pipedec_cli.data.importers.mentions import conll
 from pipedec_cli.data.importers.phrases import keyphrases, multispanqa, parallel
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 from pipedec_cli.data.records import Level, SplitName
+from pipedec_cli.data.segmentation import TargetStatistics
 
-__all__ = ["IMPORTERS", "CleaningCounts", "Example", "cleaned", "parallel", "splits_at"]
+__all__ = [
+    "IMPORTERS",
+    "CleaningCounts",
+    "Example",
+    "ImportedFile",
+    "cleaned",
+    "parallel",
+    "splits_at",
+]
 
 #: Gives the examples of a location and a split; None for a single file.
 Importer = Callable[[str, SplitName | None], Iterator[Example]]
@@ -44,23 +54,23 @@ class CleaningCounts:
     """The number of examples written, and of examples with each of `_NOTES`."""
 
     def __init__(self) -> None:
-        self.examples, self.times = 0, Counter[str]()
+        self.examples = 0
+        self.times = Counter[str]()
         self._first_places: dict[str, str] = {}
 
     def add(self, note: str, where: str) -> None:
-        """Count an example with a note."""
+        """Count an example with a note, a key of `_NOTES`; `where` is its place."""
         self.times[note] += 1
         self._first_places.setdefault(note, where)
 
     def notes(self) -> list[str]:
         """A sentence for each note that was counted, with the first place."""
-        places = (
-            (note, place) for note in _NOTES if (place := self._first_places.get(note))
-        )
-        return [
-            f"{self.times[note]:,} {_NOTES[note]} (first: {place})"
-            for note, place in places
-        ]
+        notes = []
+        for note, words in _NOTES.items():
+            if note in self._first_places:
+                first = self._first_places[note]
+                notes.append(f"{self.times[note]:,} {words} (first: {first})")
+        return notes
 
     def as_json(self) -> dict[str, int]:
         """The counts by name."""
@@ -70,15 +80,26 @@ class CleaningCounts:
         }
 
 
+@dataclass(frozen=True)
+class ImportedFile:
+    """One file that was written, and what was counted in it."""
+
+    path: str
+    split: SplitName | None  # None if the data set was a single file
+    tally: CleaningCounts
+    statistics: TargetStatistics
+
+
 def cleaned(
     examples: Iterable[Example], counts: CleaningCounts
 ) -> Iterator[dict[str, Any]]:
     """The objects to write: ``id``, ``source``, ``target`` and further fields of each example that has a source.
 
-    A target of segments is a list. An example without an identifier gets its number;
-    one whose identifier is taken gets it with ``-2``, ``-3`` and so on.
+    What is noteworthy is counted in `counts`. A target of segments is a list. An
+    example without an identifier gets its number; one whose identifier is taken gets it
+    with ``-2``, ``-3`` and so on.
     """
-    taken: set[str] = set()
+    taken = set()
     for number, example in enumerate(examples, start=1):
         if not example.source.strip():
             counts.add("left_out", example.where)
@@ -90,18 +111,16 @@ def cleaned(
         taken.add(identifier)
         counts.examples += 1
         fields: dict[str, Any] = {"id": identifier, "source": example.source}
-        if example.target is not None:
-            fields["target"] = (
-                list(example.target)
-                if isinstance(example.target, tuple)
-                else example.target
-            )
-        notes = {
-            "renamed": identifier != wanted,
-            "without_target": example.target is None,
-            "empty_targets": example.target is not None and not example.target,
-            "with_variants": "keyphrase_variants" in example.extra,
-        }
-        for note in filter(notes.get, notes):
-            counts.add(note, example.where)
+        if isinstance(example.target, tuple):
+            fields["target"] = list(example.target)
+        elif example.target is not None:
+            fields["target"] = example.target
+        if identifier != wanted:
+            counts.add("renamed", example.where)
+        if example.target is None:
+            counts.add("without_target", example.where)
+        elif not example.target:
+            counts.add("empty_targets", example.where)
+        if "keyphrase_variants" in example.extra:
+            counts.add("with_variants", example.where)
         yield fields | dict(example.extra)

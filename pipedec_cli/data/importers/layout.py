@@ -12,18 +12,18 @@ from pipedec_cli.data.reading import checked, missing_field, some_names
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
 
 _DATA_SUFFIXES: Final = (
-    *(
-        ".jsonl",
-        ".json",
-        ".ndjson",
-        ".csv",
-        ".tsv",
-        ".parquet",
-        ".txt",
-        ".src",
-        ".source",
-    ),
-    *(".conll", ".bio", ".iob2"),
+    ".jsonl",
+    ".json",
+    ".ndjson",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".txt",
+    ".src",
+    ".source",
+    ".conll",
+    ".bio",
+    ".iob2",
 )
 #: A folder with one of these is a data set without splits: stories of CNN/DailyMail,
 #: summaries of SumPubMed.
@@ -39,12 +39,11 @@ _SPLIT_WORD: Final = re.compile(
 class Example:
     """One example of a data set, as it is published."""
 
-    where: str
-    id: str | None
+    where: str  # its place, for messages
+    id: str | None  # None: it gets its number
     source: str  # may be empty
-    target: (
-        str | tuple[str, ...] | Mapping[str, Any] | None
-    )  # text, segments, an object; None: unlabelled
+    # A text, segments, or an object; None if the data set has no right answer.
+    target: str | tuple[str, ...] | Mapping[str, Any] | None
     extra: Mapping[str, Any] = field(default_factory=dict)  # further fields
 
 
@@ -60,37 +59,42 @@ def splits_at(location: str) -> tuple[SplitName, ...]:
 def files_of(
     place: Path, split: SplitName | None, accepts: Callable[[Path], bool] | None = None
 ) -> list[Path]:
-    """The data files of one split of a folder; without `split`, of its only split. A file stands for itself."""
+    """The data files of one split of a folder; with None, of its only split. A file stands for itself.
+
+    `accepts` says which files are data; None: those with the usual endings. A UserError
+    if there is no such split, or several for None.
+    """
     if not place.exists():
-        raise UserError("no such file or folder", where=str(place))
+        raise UserError("no such file or folder", where=place)
     if not place.is_dir():
         return [place]
-    found = split_files(place, accepts)
-    if split is None and len(found) == 1:
-        split = next(iter(found))
-    if split not in found:
+    by_split = split_files(place, accepts)
+    if split is None and len(by_split) == 1:
+        split = next(iter(by_split))
+    if split not in by_split:
         what = f"has no split {split}" if split else "has several splits"
-        raise UserError(what, where=str(place), todo=f"it has {', '.join(found)}")
-    return found[split]
+        raise UserError(what, where=place, todo=f"it has {', '.join(by_split)}")
+    return by_split[split]
+
+
+def _has_data(file: Path) -> bool:
+    """Whether a file's name ends as one with data of a published data set."""
+    return file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES)
 
 
 def split_files(
     folder: Path, accepts: Callable[[Path], bool] | None = None
 ) -> dict[SplitName, list[Path]]:
-    """The data files of each split in a folder, or in its folder ``data``, found by their names."""
-    accepts = accepts or (
-        lambda file: file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES)
-    )
+    """The data files of each split in a folder, or in its folder ``data``, found by their names; see `files_of`."""
     for place in (folder, folder / "data"):
-        if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
-            return found
+        if place.is_dir():
+            by_split = files_by_split(place, _SPLIT_WORD, accepts or _has_data)
+            if by_split:
+                return by_split
     what = "a folder without a file for any split (train…, valid…, test…)"
     inside = some_names(sorted(file.name for file in folder.iterdir()))
-    raise UserError(
-        what,
-        where=str(folder),
-        todo=f"give a file or another folder; it holds {inside}",
-    )
+    todo = f"give a file or another folder; it holds {inside}"
+    raise UserError(what, where=folder, todo=todo)
 
 
 class Fields:
@@ -101,17 +105,18 @@ class Fields:
         self.values = checked(value, dict[str, Any], where)
 
     def has(self, *names: str) -> str | None:
-        """The first of several fields that is there and not null."""
+        """The name of the first of several fields that is there and not null; None if none is."""
         return next((name for name in names if self.values.get(name) is not None), None)
 
     def first_of(self, *names: str) -> str:
-        """The first of several fields that is there; one of them must be."""
-        if found := self.has(*names):
-            return found
+        """The name of the first of several fields that is there; a UserError if none is."""
+        name = self.has(*names)
+        if name:
+            return name
         raise missing_field(self.values, " or ".join(names), self.where)
 
     def text(self, *names: str) -> str:
-        """The first of several fields that is there; it must be a string."""
+        """The value of the first of several fields that is there; it must be a string."""
         name = self.first_of(*names)
         return checked(self.values[name], str, self.where, field=name)
 
@@ -130,13 +135,14 @@ class Fields:
         extra: Mapping[str, Any] = {},
     ) -> Example:
         """The example of the row; its identifier is the first of `id_names` that is there and not empty."""
-        name = next(
-            (name for name in id_names if self.values.get(name) not in (None, "")), None
-        )
-        identifier: Any = None
-        if name:
-            kind: Any = str | int
-            identifier = str(checked(self.values[name], kind, self.where, field=name))
+        identifier = None
+        text_or_number: Any = str | int
+        for name in id_names:
+            given = self.values.get(name)
+            if given not in (None, ""):
+                given = checked(given, text_or_number, self.where, field=name)
+                identifier = str(given)
+                break
         return Example(self.where, identifier, source, target, extra)
 
 

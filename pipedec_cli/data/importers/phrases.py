@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.file_formats import text_lines
 from pipedec_cli.data.importers.layout import (
     Example,
     Fields,
@@ -21,7 +22,6 @@ from pipedec_cli.data.importers.layout import (
     qa_source,
     rows_at,
 )
-from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.reading import as_json, checked
 from pipedec_cli.data.records import SplitName
 
@@ -42,36 +42,35 @@ def keyphrases(location: str, split: SplitName | None) -> Iterator[Example]:
         phrases, extra = _phrases(fields)
         name = fields.first_of("abstract", "body", "text", "document", "source")
         body = " ".join(fields.texts(name)) if name == "document" else fields.text(name)
-        title = fields.text("title") if name != "source" and fields.has("title") else ""
-        yield fields.example(
-            " ".join(filter(None, (title.strip(), body.strip()))), phrases, extra=extra
-        )
+        title = ""
+        if name != "source" and fields.has("title"):
+            title = fields.text("title")
+        source = f"{title.strip()} {body.strip()}".strip()
+        yield fields.example(source, phrases, extra=extra)
 
 
 def _phrases(fields: Fields) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The keyphrases, and the field with all their variants if one has several."""
+    """The keyphrases of a document; and the field ``keyphrase_variants``, {} if no keyphrase has several.
+
+    A row has them as a text with ``;`` between, as a list, as a list of lists of
+    variants, or in two lists: those that stand in the text, and those that do not.
+    """
     name = fields.first_of("keyphrases", "keywords", "keyword", "extractive_keyphrases")
     if name == "extractive_keyphrases":
-        absent = (
-            fields.texts("abstractive_keyphrases")
-            if fields.has("abstractive_keyphrases")
-            else ()
-        )
-        return parts((*fields.texts(name), *absent)), {}
+        texts = fields.texts(name)
+        if fields.has("abstractive_keyphrases"):
+            texts += fields.texts("abstractive_keyphrases")
+        return parts(texts), {}
     value = fields.values[name]
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(item, list) for item in value)
-    ):
+    if value and isinstance(value, list) and isinstance(value[0], list):
         lists = checked(value, tuple[tuple[str, ...], ...], fields.where, field=name)
         groups = [list(variants) for variants in map(parts, lists) if variants]
-        several = any(len(variants) > 1 for variants in groups)
-        return tuple(first for first, *_ in groups), {
-            "keyphrase_variants": groups
-        } if several else {}
-    kind: Any = str | tuple[str, ...]
-    given = checked(value, kind, fields.where, field=name)
+        phrases = tuple(first for first, *_ in groups)
+        if any(len(variants) > 1 for variants in groups):
+            return phrases, {"keyphrase_variants": groups}
+        return phrases, {}
+    text_or_list: Any = str | tuple[str, ...]
+    given = checked(value, text_or_list, fields.where, field=name)
     return parts(given.split(";") if isinstance(given, str) else given), {}
 
 
@@ -84,18 +83,24 @@ def multispanqa(location: str, split: SplitName | None) -> Iterator[Example]:
     it. A split without labels has neither.
     """
     for fields in _questions(location, split):
-        question, context = fields.texts("question"), fields.texts("context")
+        question = fields.texts("question")
+        context = fields.texts("context")
         answers = None
         if fields.has("label"):
-            kind = tuple[Literal["B", "I", "O"], ...]
-            labels = checked(fields.values["label"], kind, fields.where, field="label")
+            tags = tuple[Literal["B", "I", "O"], ...]
+            labels = checked(fields.values["label"], tags, fields.where, field="label")
             if len(labels) != len(context):
                 what = f"expected {len(context)} tags, one for each token of 'context', found {len(labels)}"
                 raise UserError(f"field 'label': {what}", where=fields.where)
             answers = spans(labels, context)
         source = qa_source(" ".join(question), " ".join(context)) if context else ""
+        extra = {}
+        if answers is not None:
+            extra["answers"] = list(answers)
         yield fields.example(
-            source, answers, extra={} if answers is None else {"answers": list(answers)}
+            source,
+            answers,
+            extra=extra,
         )
 
 
@@ -103,34 +108,32 @@ def _questions(location: str, split: SplitName | None) -> Iterator[Fields]:
     """The questions of JSON files with ``{"data": […]}`` or a list, on any number of lines, or of rows."""
     path = Path(location)
     files = files_of(path, split) if path.exists() else []
-    if (
-        not all(
-            file.name.lower().removesuffix(".gz").endswith(".json") for file in files
-        )
-        or not files
-    ):
+    names = [file.name.lower().removesuffix(".gz") for file in files]
+    if not files or not all(name.endswith(".json") for name in names):
         yield from rows_at(location, split)
         return
     for file in files:
-        value = as_json(
-            "".join(f"{line}\n" for _, line in text_lines(file)).encode(), str(file)
-        )
-        found = value.get("data", [value]) if isinstance(value, Mapping) else value
-        for number, question in enumerate(
-            checked(found, list[Any], str(file), field="data"), start=1
-        ):
+        text = "".join(f"{line}\n" for _, line in text_lines(file))
+        data = as_json(text.encode(), str(file))
+        if isinstance(data, Mapping):
+            data = data.get("data", [data])
+        questions = checked(data, list[Any], str(file), field="data")
+        for number, question in enumerate(questions, start=1):
             yield Fields(question, f"{file} question {number}")
 
 
 def spans(labels: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...]:
-    """The spans of BIO tags, one tag a token. An ``I`` after an ``O`` opens a span, as in the published evaluation."""
-    found: list[list[str]] = []
+    """The spans that BIO tags mark, one tag a token: ``B`` begins a span, ``I`` goes on with it, ``O`` is outside.
+
+    An ``I`` after an ``O`` begins a span, too, as in the published evaluation.
+    """
+    spans_tokens = []
     for before, label, token in zip(("O", *labels), labels, tokens, strict=False):
         if label == "B" or (label == "I" and before == "O"):
-            found.append([token])
+            spans_tokens.append([token])
         elif label == "I":
-            found[-1].append(token)
-    return tuple(map(" ".join, found))
+            spans_tokens[-1].append(token)
+    return tuple(map(" ".join, spans_tokens))
 
 
 def parallel(
@@ -169,7 +172,7 @@ def parallel(
 
 def _target_file(source: Path) -> Path:
     """The file beside a source file that holds its targets, found by its name."""
-    tried: list[Path] = []
+    tried = []
     if _is_source(source):
         for word in ("trg", "tgt", "target"):
             tried.append(source.with_name(_SOURCE_NAME.sub(word, source.name)))
@@ -180,7 +183,7 @@ def _target_file(source: Path) -> Path:
     if tried:
         names = ", ".join(file.name for file in tried)
         what = f"expected one of {names} beside it, found none"
-    raise UserError(what, where=str(source), todo="name it with --targets FILE")
+    raise UserError(what, where=source, todo="name it with --targets FILE")
 
 
 def _no_partner(longer: Path, shorter: Path, number: int) -> UserError:

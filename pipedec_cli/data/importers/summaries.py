@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.file_formats import text_lines
 from pipedec_cli.data.importers.layout import (
     Example,
     files_of,
@@ -16,7 +17,6 @@ from pipedec_cli.data.importers.layout import (
     qa_source,
     rows_at,
 )
-from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.records import SplitName
 
 _HIGHLIGHT = "@highlight"
@@ -32,18 +32,13 @@ def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
     """
     path = Path(location)
     folder = path if path.is_dir() else path.parent
-    found = [
-        folder / name
-        for name in ("summary.txt", "summary.txt.gz")
-        if (folder / name).is_file()
-    ]
-    if found and (
-        path.is_dir()
-        or (path.is_file() and path.name.removesuffix(".gz").endswith(".txt"))
-    ):
-        for pairs in files_of(path, split):
-            yield from _answered(pairs, found[0])
-        return
+    is_text = path.is_file() and path.name.removesuffix(".gz").endswith(".txt")
+    for name in ("summary.txt", "summary.txt.gz"):
+        summaries = folder / name
+        if summaries.is_file() and (path.is_dir() or is_text):
+            for pairs in files_of(path, split):
+                yield from _answered(pairs, summaries)
+            return
     for fields in rows_at(location, split):
         answer = fields.text("answer", "article", "text").strip()
         question = fields.text("question").strip() if fields.has("question") else ""
@@ -52,38 +47,37 @@ def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
 
 
 def _answered(pairs: Path, summaries: Path) -> Iterator[Example]:
-    """The positive pairs of a split. The summaries are streamed: with their answers they are far larger."""
-    questions: dict[
-        str, list[tuple[str, str]]
-    ] = {}  # question and place, by the id of the answer
+    """The examples of a split: a question of the file `pairs`, which has the answer's id, with answer and summary.
+
+    The `summaries` are streamed: with their answers they are far larger than the pairs.
+    """
+    # Question and place, by the id of the answer.
+    questions: dict[str, list[tuple[str, str]]] = {}
     for where, question, identifier, label in _rows(
         pairs, "question", "answer id", "label"
     ):
         if label not in ("0", "1"):
-            raise UserError(
-                f"column 'label': expected 0 or 1, found {label!r}", where=where
-            )
+            what = f"column 'label': expected 0 or 1, found {label!r}"
+            raise UserError(what, where=where)
         if label == "1":
             questions.setdefault(identifier, []).append((question.strip(), where))
     for where, identifier, answer, summary in _rows(
         summaries, "answer id", "answer", "summary"
     ):
         for question, _ in questions.pop(identifier, ()):
-            yield Example(
-                where,
-                identifier,
-                qa_source(question, answer) if answer else "",
-                summary,
-            )
-    for identifier, asked in questions.items():
-        raise UserError(
-            f"answer id {identifier!r} is not in {summaries.name}", where=asked[0][1]
-        )
+            source = qa_source(question, answer) if answer else ""
+            yield Example(where, identifier, source, summary)
+    if questions:  # which have no answer
+        identifier, ((_, where), *_) = next(iter(questions.items()))
+        what = f"answer id {identifier!r} is not in {summaries.name}"
+        raise UserError(what, where=where)
 
 
 def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
+    """The place and the three columns of each line, which tabs separate; `names` are what an error calls the columns."""
     for number, line in text_lines(path):
-        where, columns = f"{path}:{number}", line.split("\t")
+        where = f"{path}:{number}"
+        columns = line.split("\t")
         if len(columns) != len(names):
             what = f"expected {len(names)} columns with tabs between them ({', '.join(names)})"
             raise UserError(f"{what}, found {len(columns)}", where=where)
@@ -93,17 +87,13 @@ def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
 def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
     """The articles of a place or of story files; the target is the highlights, each a sentence."""
     place = Path(location)
-    stories = (
-        [place]
-        if place.suffix == ".story" and place.is_file()
-        else sorted(place.glob("*.story"))
-    )
+    stories = sorted(place.glob("*.story"))
+    if place.suffix == ".story" and place.is_file():
+        stories = [place]
     for path in stories:
         lines = [line.strip() for _, line in text_lines(path)]
         if _HIGHLIGHT not in lines:
-            raise UserError(
-                f"expected a line {_HIGHLIGHT!r}, found none", where=str(path)
-            )
+            raise UserError(f"expected a line {_HIGHLIGHT!r}, found none", where=path)
         end = lines.index(_HIGHLIGHT)
         highlights = parts(line for line in lines[end:] if line != _HIGHLIGHT)
         yield Example(str(path), path.stem, " ".join(parts(lines[:end])), highlights)
@@ -119,29 +109,7 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
     """The articles of PubMed or SumPubMed; the target is a list of sentences if they stand apart, else text."""
     folder = Path(location)
     if (folder / "text").is_dir() and (folder / _SHORT_SUMMARY).is_dir():
-        # By rising number.
-        articles = sorted(
-            (folder / "text").glob("text_*.txt"),
-            key=lambda path: (len(path.name), path.name),
-        )
-        if not articles:
-            raise UserError(
-                "expected files text_1.txt, text_2.txt, …, found none",
-                where=str(folder / "text"),
-            )
-        for article in articles:
-            number = article.stem.removeprefix("text_")
-            summary = folder / _SHORT_SUMMARY / f"abst_{number}.txt"
-            if not summary.is_file():
-                raise UserError(
-                    f"expected its summary {summary}, found no such file",
-                    where=str(article),
-                )
-            texts, sentences = (
-                parts(line for _, line in text_lines(path))
-                for path in (article, summary)
-            )
-            yield Example(str(article), number, " ".join(texts), sentences)
+        yield from _released_articles(folder)
         return
     target: str | tuple[str, ...]
     for fields in rows_at(location, split):
@@ -153,12 +121,11 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
                 for sentence in fields.texts("abstract_text")
             )
         elif layout == "article":
-            source, target = (
-                fields.text("article").strip(),
-                fields.text("abstract").strip(),
-            )
+            source = fields.text("article").strip()
+            target = fields.text("abstract").strip()
         else:
-            source, abstract = fields.text("text").strip(), fields.text(_SHORT_SUMMARY)
+            source = fields.text("text").strip()
+            abstract = fields.text(_SHORT_SUMMARY)
             # One sentence a line as released; the copy on the hub has lost its line
             # ends, and is text.
             lines = parts(abstract.split("\n"))
@@ -166,3 +133,27 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
         yield fields.example(
             source, target, id_names=("article_id", "id", "filename_text")
         )
+
+
+def _released_articles(folder: Path) -> Iterator[Example]:
+    """The articles of SumPubMed as it was released: text/text_N.txt with shorter_abstract/abst_N.txt, a sentence a line."""
+    articles = sorted(
+        (folder / "text").glob("text_*.txt"),
+        key=lambda path: (len(path.name), path.name),  # by rising number
+    )
+    if not articles:
+        what = "expected files text_1.txt, text_2.txt, …, found none"
+        raise UserError(what, where=str(folder / "text"))
+    for article in articles:
+        number = article.stem.removeprefix("text_")
+        summary = folder / _SHORT_SUMMARY / f"abst_{number}.txt"
+        if not summary.is_file():
+            what = f"expected its summary {summary}, found no such file"
+            raise UserError(what, where=article)
+        source = " ".join(_lines(article))
+        yield Example(str(article), number, source, _lines(summary))
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    """The lines of a file, without blank ones."""
+    return parts(line for _, line in text_lines(path))

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.engine.kept import Kept
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import NativeWeights, pack_native
 from pipedec_cli.model.engine.native.stepper import NativeEncoder, NativeStepper
+from pipedec_cli.model.engine.prompt_cache import Kept
 from pipedec_cli.model.engine.torch.stepper import TorchStepper, odds_of, wants_graphs
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.engine.kept import Columns, Ids, Kept, common
+from pipedec_cli.model.engine.prompt_cache import Columns, Ids, Kept, common
 from pipedec_cli.pipeline.answers import branched
 from pipedec_cli.pipeline.attention import PROMPT_TIME, apart, behind
 from pipedec_cli.pipeline.decode import Row

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.file_formats import RawRow
 from pipedec_cli.data.importers import (
     CleaningCounts,
     Example,
@@ -26,7 +27,6 @@ from pipedec_cli.data.importers.phrases import (
 )
 from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
-from pipedec_cli.data.inputs import RawRow
 from tests.data.importers.published import question, questions_file
 
 PAPER = {"title": "On grids", "abstract": "We draw."}

@@ -25,8 +25,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from pipedec_cli.data.cache import cache_folder, is_own, make_own_folder
 from pipedec_cli.data.errors import UserError, log
-from pipedec_cli.data.writing import cache_folder, file_sha256, is_safe
+from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.engine.native.variants import (
     FLAGS,
     OPENMP,
@@ -118,8 +119,7 @@ def compiled(variant: str = "") -> Path:
         place = cache_path(
             ".so", *FLAGS, *map(str, extras), *_more_flags(), compiler, version
         )
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not is_safe(place.parent):
+        if not make_own_folder(place.parent):
             raise BuildError(
                 f"{place.parent} is another user's, or others can write there (`chmod go-w` it)"
             )
@@ -156,12 +156,9 @@ def _checksum(library: Path) -> Path:
 
 
 def _is_whole(library: Path) -> bool:
-    """Whether a library is safe to load and has the bytes that were compiled: a torn one ends the process (SIGBUS).
-
-    A link is not taken: others may write where it leads to.
-    """
+    """Whether a library is safe to load and has the bytes that were compiled: a torn one ends the process (SIGBUS)."""
     checksum = _checksum(library)
-    if any(path.is_symlink() or not is_safe(path) for path in (library, checksum)):
+    if not is_own(library) or not is_own(checksum):
         return False
     return checksum.read_bytes() == file_sha256(library).encode()
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipedec_cli.model.engine.kept import Columns, Ids
 from pipedec_cli.model.engine.native.describing import describe_t5
 from pipedec_cli.model.engine.native.library import CacheStruct
 from pipedec_cli.model.engine.native.packing import NativeWeights, pack
+from pipedec_cli.model.engine.prompt_cache import Columns, Ids
 from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
 from pipedec_cli.pipeline.attention import PROMPT_TIME
 from pipedec_cli.pipeline.decode import Row

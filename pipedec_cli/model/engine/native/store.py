@@ -12,9 +12,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pipedec_cli.data.cache import cache_folder, is_own, make_own_folder
 from pipedec_cli.data.errors import log
 from pipedec_cli.data.trained import UNFINISHED
-from pipedec_cli.data.writing import cache_folder, is_safe
 from pipedec_cli.model.notes import remembered_sha256
 
 #: The environment variable for the most GB of packed weights in the cache; 0: none.
@@ -49,9 +49,7 @@ def place_of(files: Sequence[Path], facts: str) -> Path | None:
 def load(place: Path, size: int) -> Tensor | None:
     """The packed weights, mapped; None if they are not there, or are not of this size, or may be another user's."""
     try:
-        if place.is_symlink() or not is_safe(place) or not is_safe(place.parent):
-            return None
-        if place.stat().st_size != size:
+        if not is_own(place) or place.stat().st_size != size:
             return None
         with place.open("rb") as file:
             # The kernels only read: pages are shared by all processes.
@@ -66,8 +64,7 @@ def keep(place: Path, packed: Tensor) -> None:
     """Write packed weights, whole or not at all. Where there is no room they are not kept, which is said."""
     size = len(packed)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not is_safe(place.parent):
+        if not make_own_folder(place.parent):
             return
         _make_room(place.parent, size)
         free = shutil.disk_usage(place.parent).free

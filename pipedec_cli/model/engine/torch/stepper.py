@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.engine.kept import Columns, Ids
+from pipedec_cli.model.engine.prompt_cache import Columns, Ids
 from pipedec_cli.model.engine.sequences import Sequences
 from pipedec_cli.model.engine.torch.context import Call, GridCache, StepContext
 from pipedec_cli.pipeline.attention import PADDING, PROMPT_TIME

@@ -29,12 +29,13 @@ _SAME: Final = (
 
 
 def command_line(command: str, settings: Settings) -> str:
-    """A command with the settings that differ from the defaults: arguments, options, ``--set``.
+    """The text to type for a command, such as "shard merge", with the settings that differ from their defaults.
 
-    The command line reads the same settings from it.
+    They are arguments, options, and ``--set`` for keys. The command line reads the same
+    settings from it.
     """
-    arguments: list[str] = []
-    options: list[str] = []
+    arguments = []
+    options = []
     for setting in settings_of(type(settings)):
         value = getattr(settings, setting.name)
         if value in (None, setting.default):
@@ -61,40 +62,50 @@ def _option(setting: Setting, value: Any) -> list[str]:
 
 
 def sequential_training(model: str, workspace: Path | None) -> str:
-    """The command that trains a sequential model to compare with: as this model, on the same start, prompt and data."""
-    made = Artifact.training(Path(model)).settings
-    made |= made.get("training") or {}
-    if made.get("data") == str(Workspace.find(workspace).data):
-        del made["data"]
-    if made.get("family"):  # as it was once named apart
-        made["model"] = f"{made['model']}-{made['family']}"
-    start = start_of(made.get("model") or "", adapters=bool(made.get("lora")))
-    usual = usual_tuning(start, fields=made.get("delay") == "together")
-    same: dict[str, Any] = {name: made.get(name) or None for name in _SAME}
+    """The command that trains a sequential model to compare a pipelined one with: on the same start, prompt and data.
+
+    `model` is the pipelined one's folder; its training.json says how it was trained.
+    """
+    trained_with = Artifact.training(Path(model)).settings
+    trained_with |= trained_with.get("training") or {}
+    if trained_with.get("data") == str(Workspace.find(workspace).data):
+        del trained_with["data"]
+    if trained_with.get("family"):  # as it was once named apart
+        trained_with["model"] = f"{trained_with['model']}-{trained_with['family']}"
+    adapters = bool(trained_with.get("lora"))
+    start = start_of(trained_with.get("model") or "", adapters=adapters)
+    usual = usual_tuning(start, fields=trained_with.get("delay") == "together")
+    same: dict[str, Any] = {name: trained_with.get(name) or None for name in _SAME}
     for name, value in usual.items():
-        if made.get(name, value) != value:
-            same[name] = made[name]
+        if trained_with.get(name, value) != value:
+            same[name] = trained_with[name]
     settings = TrainSettings(
         decoder="sequential",
-        prompt_template=_template(made),
+        prompt_template=_template(trained_with),
         workspace=workspace,
         **same,
     )
     return command_line("train", settings)
 
 
-def _template(made: Mapping[str, Any]) -> str | None:
-    """The prompt template that a model was trained with; None if it is the usual one."""
-    template: str | None = made.get("prompt")
-    if template == usual_prompt(chat=bool(made.get("chat"))):
+def _template(trained_with: Mapping[str, Any]) -> str | None:
+    """The prompt template among the settings that a model was trained with; None if it is the usual one.
+
+    The prefix of an encoder's sources is a template, too.
+    """
+    template: str | None = trained_with.get("prompt")
+    if template == usual_prompt(chat=bool(trained_with.get("chat"))):
         template = None
-    if template is None and made.get("source_prefix"):
-        return f"{made['source_prefix']}{SOURCE}"
+    if template is None and trained_with.get("source_prefix"):
+        return f"{trained_with['source_prefix']}{SOURCE}"
     return template
 
 
 def all_sources(data: Path, model: str | None, workspace: Path | None) -> str | None:
-    """The command that generates from all sources that were segmented into a folder; None if they were not one file."""
+    """The command that generates, with a model, from all sources that were segmented into the folder `data`.
+
+    None if they did not come from one file that is still there.
+    """
     path = data / SEGMENTATION_FILE
     given = segmented_with(path, "data")
     if given is None or not Path(given).is_file():

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pipedec_cli.cli.options import Command, Invocation, add
 from pipedec_cli.data.inputs import Shard
-from pipedec_cli.jobs.commands import command_line, quoted
+from pipedec_cli.jobs.command_lines import command_line, quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import read_inputs
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings

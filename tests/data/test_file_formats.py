@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.inputs import given_splits, read_records, read_rows
+from pipedec_cli.data.inputs import read_records, read_rows
 from pipedec_cli.data.records import FieldNames
 from pipedec_cli.data.writing import record_fields, to_json, write_json_lines
 
@@ -392,60 +392,3 @@ def test_what_json_lacks_in_parquet_is_carried_along_as_text_and_bytes_that_are_
     for content, why in ((damaged, "'utf-8' codec"), (b"text", "")):
         path.write_bytes(content)
         assert f"data.parquet: cannot be read: {why}" in refusal(path)
-
-
-def test_a_folder_gives_its_splits_by_the_names_of_its_files(tmp_path, write_lines):
-    with pytest.raises(UserError, match=r"train\.jsonl, dev\.jsonl, test\.jsonl"):
-        given_splits(tmp_path)
-    for name in ("train-0-of-2", "train-1-of-2", "validation", "notes", "trainer"):
-        write_lines(f"{name}.jsonl", {"source": name})
-    assert given_splits(tmp_path) == ("train", "dev")
-    rows = list(read_rows(tmp_path, "train"))
-    assert [(row.number, row.value["source"]) for row in rows] == [
-        (1, "train-0-of-2"),
-        (2, "train-1-of-2"),
-    ]
-
-
-def test_a_missing_file_is_refused_without_asking_the_hub(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    for name in (
-        "nothing.jsonl",
-        "no/such/file",
-        "no-folder/data.jsonl",
-        "nothing",
-        "data/in-a-folder",
-    ):
-        assert f"{name}: no such file" in refusal(name)
-
-
-def test_a_hub_data_set_is_read_by_split_and_one_that_cannot_be_had_is_one_line(
-    tmp_path, monkeypatch
-):
-    import datasets
-
-    asked = []
-
-    def load(name, config=None, *, split, streaming):
-        asked.append((name, config, split, streaming))
-        return iter([{"source": "s"}])
-
-    def fail(name, config):
-        raise ConnectionError("offline\nlong explanation")
-
-    monkeypatch.chdir(tmp_path)
-    names = ["train", "validation", "extra"]
-    monkeypatch.setattr(datasets, "get_dataset_split_names", lambda name, config: names)
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    assert given_splits("owner/name:v1") == ("train", "dev")
-    (row,) = read_rows("owner/name:v1", "dev")
-    assert row.where == "owner/name validation row 1"
-    assert asked == [("owner/name", "v1", "validation", True)]
-
-    monkeypatch.setattr(datasets, "get_dataset_split_names", fail)
-    with pytest.raises(
-        UserError,
-        match=r"^owner/name: cannot be read: offline; no such file here either$",
-    ):
-        given_splits("owner/name")

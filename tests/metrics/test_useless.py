@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pipedec_cli.metrics.faults import faults
 from pipedec_cli.metrics.keyphrases import Chan2019
 from pipedec_cli.metrics.measure import score_examples
 from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.metrics.rouge import Rouge
 from pipedec_cli.metrics.scoring import Predictions, Scored
+from pipedec_cli.metrics.useless import faults
 from tests.metrics.documents import example
 
 WORDS = ("red", "green", "blue", "black", "white", "grey", "pink", "brown")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipedec_cli.model.engine.engine import Engine
-from pipedec_cli.model.engine.kept import Kept
+from pipedec_cli.model.engine.prompt_cache import Kept
 from pipedec_cli.pipeline.attention import APART, PROMPT_TIME, apart, visible
 from pipedec_cli.pipeline.grid import Method, Opening
 from pipedec_cli.pipeline.schedule import Together

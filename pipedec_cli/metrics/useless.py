@@ -48,11 +48,15 @@ def faults(run: Scored) -> Iterator[Fault]:
 
 
 def as_good_when_exchanged(scores: Scores) -> Fault | None:
-    """The fault if texts score hardly better than texts of other examples do."""
+    """The fault of texts that score hardly better beside their own right answers than the texts of other examples do.
+
+    None if they score better, or if all examples have the same right answers.
+    """
     scorable = set(scores.ids)
     examples = [example for example in scores.items if example.id in scorable]
     chosen = random.Random(0).sample(examples, min(len(examples), ENOUGH))  # noqa: S311  # chance, not secrecy
-    kept, exchanged = [], []
+    kept = []
+    exchanged = []
     for example, other in pairwise([*chosen, *chosen[:1]]):
         if right_answers(example) != right_answers(other):
             kept.append(example)
@@ -64,7 +68,8 @@ def as_good_when_exchanged(scores: Scores) -> Fault | None:
     right = score_examples(kept, measure)
     wrong = score_examples(exchanged, measure)
     difference = score_differences(right, wrong, resamples=999)[name]
-    value, by_chance = right.values[name], wrong.values[name]
+    value = right.values[name]
+    by_chance = wrong.values[name]
     label = measure.headline[name]
     values = (
         f"{label} is {value:.1f}, and {by_chance:.1f} with the texts of other inputs"
