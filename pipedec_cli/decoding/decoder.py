@@ -291,7 +291,10 @@ class Decoder:
         """
         size = check_positive_int("batch_size", batch_size) or self.batch_size
         method = method or self.method()
-        _require_method(method)
+        if not isinstance(method, Method):
+            raise UserError(
+                f"the method is {method!r}", todo="give what decoder.method(...) gives"
+            )
         if self.drafter is not None and not method.guesses:
             yield from self.drafter.run(self, sources, method, size)
             return
@@ -386,13 +389,6 @@ class Decoder:
             source_ids=tuple(source.ids),
             source_cut=source.cut,
         )
-
-
-def _require_method(method: object) -> None:
-    """Raise a UserError for what is no method, as its name."""
-    if not isinstance(method, Method):
-        todo = "give what decoder.method(...) gives"
-        raise UserError(f"the method is {method!r}", todo=todo)
 
 
 def window_of(batch_size: int) -> int:

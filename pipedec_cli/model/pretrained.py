@@ -336,11 +336,9 @@ def _opener_of(
     default in transformers does not count.
     """
     given = {**defaults, **settings}
-    given[OPENERS[0]] = settings.get(OPENERS[0])
-    if given[OPENERS[0]] is None:
-        given[OPENERS[0]] = generation.get(OPENERS[0])
-    values = [given[key] for key in OPENERS if given.get(key) is not None]
-    return values[0] if values else None
+    ids = [settings.get(OPENERS[0]), generation.get(OPENERS[0])]
+    ids += [given.get(key) for key in OPENERS[1:]]
+    return next((value for value in ids if value is not None), None)
 
 
 def read_generation(path: Path | str | None) -> dict[str, Any]:
