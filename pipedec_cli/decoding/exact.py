@@ -59,7 +59,7 @@ class Drafter:
         drafts: dict[int, Generated] = {}
 
         def drafted(decoder: Decoder) -> Iterator[str]:
-            """The sources, each of which has its draft by then."""
+            """Pass on the sources. When one is given, its draft is in `drafts` and, as ids, in `check.drafts`."""
             numbered = enumerate(check_texts(sources))
             while window := dict(islice(numbered, window_of(batch_size))):
                 texts = decoder.texts(window.values(), method, batch_size)
@@ -97,8 +97,7 @@ class Drafter:
     ) -> list[int]:
         """Draft the text of one source, as token ids of the sequential model with <eos>.
 
-        `turns` are the earlier turns of a chat, as pairs of a question and its answer.
-        A decoder that reads no chat drafts from the source without them. `method` says
+        `turns` are the earlier turns of a chat, each a role and a text. A decoder that reads no chat drafts from the source without them. `method` says
         how the drafting decoder decodes.
         """
         assert self.decoder is not None
@@ -129,14 +128,14 @@ def _with_costs(checked: Generated, draft: Generated) -> Generated:
 def exact_decoder(
     plain: Decoder, draft: Decoder | Literal["source", "jacobi"]
 ) -> Decoder:
-    """A sequential model that checks drafts and writes its own text whatever they are.
+    """A decoder in exact mode: the sequential model `plain` writes its own text in fewer calls, because drafts guess it.
 
-    Drafts are the texts of another decoder, n-grams of the source and of the text so
-    far (``source``), or the model's own answers behind a wrong guess (``jacobi``).
-    `method` says how drafts are made; without a drafting decoder only max_tokens
-    counts. `Generated` counts the draft's decoder calls and seconds, too. The weights
-    are those of `plain`. Raises a UserError unless `plain` is a sequential model and
-    the drafting decoder is not.
+    A `draft` is the text of another decoder, n-grams of the source and of the text so
+    far (``source``), or the model's own answers behind a wrong guess (``jacobi``). The
+    method that a run is given says how drafts are made; without a drafting decoder only
+    its max_tokens counts. `Generated` counts the draft's decoder calls and seconds,
+    too. The weights are those of `plain`. Raises a UserError unless `plain` is a
+    sequential model (it writes a text as one string) and the drafting decoder is not.
     """
     if plain.settings.decoder != "sequential":
         what = f"{plain.checkpoint.name} is a pipelined decoder, and exact mode gives the text of a sequential model"

@@ -216,10 +216,10 @@ class Checkpoint:
         return prompt
 
     def prefix(self, template: str | None, *, chat: bool | None) -> str:
-        """The text that a template, None for none, puts before the sources of an encoder.
+        """The text that a template puts before the sources of a model with an encoder; "" without a template.
 
-        A UserError for a template with text behind the source, and if a `chat` is asked
-        for or against (None: neither): an encoder takes neither.
+        A UserError for a template with text behind the source, and for a `chat` that is
+        true or false rather than None: an encoder reads a source alone.
         """
         before, source, behind = (template or SOURCE).partition(SOURCE)
         if source and not behind and chat is None:

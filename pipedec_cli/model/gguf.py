@@ -571,7 +571,7 @@ def _rope(
         rope["rope_type"] = scaling
         rope["factor"] = factor
         rope["original_max_position_embeddings"] = original
-    turned = keys.get("rope.dimension_count", head_dim)
+    turned = keys.get("rope.dimension_count", head_dim)  # numbers of each head
     attention = keys.get("rope.scaling.attn_factor", 1)
     if kind == "phi3":
         rope["partial_rotary_factor"] = turned / head_dim

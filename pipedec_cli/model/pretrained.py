@@ -13,6 +13,7 @@ import torch
 from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.segmentation import MOST, check_growth
+from pipedec_cli.model.bare import check_sum
 from pipedec_cli.model.families import (
     FAMILIES,
     OPENERS,
@@ -92,7 +93,8 @@ def load_pretrained(
         model = _load_weights(name, config, dtype, local=local)
         if not local:  # by now its files are in the cache
             require_numbers(Path(transformers.utils.cached_file(name, CONFIG)).parent)
-        check_finite(model)
+        for weight_name, weight in model.named_parameters():
+            check_sum(weight_name, weight)
         _check_computes(model, name)
     return model, tokenizer, content
 
@@ -209,15 +211,6 @@ def check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
         what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {vocab_size}"
         todo = "take the tokenizer that the weights were trained with"
         raise UserError(what, where=name, todo=todo)
-
-
-def check_finite(model: Any) -> None:
-    """A ValueError if a weight is NaN or infinite: the sum of a matrix is then no number. It reads each weight once."""
-    for name, weight in model.named_parameters():
-        if not torch.isfinite(weight.detach().sum(dtype=torch.float32)):
-            raise ValueError(
-                f"its weights hold numbers that are NaN or infinite, as in {name}"
-            )
 
 
 def require_numbers(folder: Path) -> None:

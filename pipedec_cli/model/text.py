@@ -136,7 +136,14 @@ class TextCodec:
     ) -> None:
         """Take a tokenizer, which is told to read special tokens in texts as text, and how sources are read.
 
-        `eos` is the id that ends a text; the other arguments are those of the class.
+        Args:
+            tokenizer: As transformers has them.
+            prefix: The text before every source.
+            max_source_tokens: What a source is cut to, with all around it.
+            eos: The id that ends a text.
+            prompt: What a decoder-only model's source stands in; None for an encoder.
+            around: The ids before and behind an encoder's source; None: an <eos> behind.
+            places: A smaller bound of tokens, if the encoder has a table of positions.
         """
         self.tokenizer = tokenizer
         # Special tokens in a user's text are text: "</s>" must not end a subsequence.

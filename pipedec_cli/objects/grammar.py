@@ -61,9 +61,14 @@ _FORMATS: Final = {
     "regex": r"[A-Za-z0-9_ -]+",
 }
 #: Formats that hold what another format holds.
-_WIDER: Final = {"idn-email": "email", "idn-hostname": "hostname"} | dict.fromkeys(
-    ("iri", "iri-reference", "uri-reference", "uri-template"), "uri"
-)
+_WIDER: Final = {
+    "idn-email": "email",
+    "idn-hostname": "hostname",
+    "iri": "uri",
+    "iri-reference": "uri",
+    "uri-reference": "uri",
+    "uri-template": "uri",
+}
 #: Keywords that llguidance cannot always read.
 _UNREADABLE: Final = ("pattern", "multipleOf")
 _HEAD: Final = '%llguidance {"no_forcing": true}'

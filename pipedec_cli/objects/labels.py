@@ -77,7 +77,7 @@ def _have_own_types(parts: Alternatives) -> bool:
         types = _types_of(part)
         if not types:
             return False
-        times.update(with_integer(types))
+        times.update(with_integer(types))  # each integer is a number, too
     return max(times.values()) == 1
 
 

@@ -59,7 +59,7 @@ class Resolver:
     """
 
     def __init__(self, schema: Any, notes: Notes, *, trained: bool) -> None:
-        """Take a schema, and the notes that are added to while it is read; `trained` as in `tree_in`."""
+        """Take a schema, the notes that are added to while it is read, and whether a model is to be `trained` for it."""
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         self._schema = schema
         self._notes = notes

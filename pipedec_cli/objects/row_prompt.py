@@ -60,7 +60,7 @@ class RowPrompt:
         rows = [self._whole(words) for words in (*first, *later)]
         alike = list(rows)
         # In a chat what the questions of all rows begin with is read once, with the
-        # text.
+        # text. Else a row may have any words, for which a letter stands.
         if len(rows) == 1 or later or not chat:
             alike.append(self._whole("a"))
         shortest = min(len(row) for row in rows)

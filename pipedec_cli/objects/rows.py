@@ -254,6 +254,7 @@ class BlindPlan:
         if self.chat:
             return frozenset()
         pieces = self.checkpoint.tokenizer.get_vocab()
+        # A line break is written as itself, as a letter of GPT-2's, or as a byte.
         breaks = re.compile("\n|Ċ|^<0x0A>$")
         likely = [token for piece, token in pieces.items() if breaks.search(piece)]
         return frozenset(
@@ -266,7 +267,7 @@ class BlindPlan:
         return self.text.eos if self.chat else self.text.ids(["a\n"])[0][-1]
 
     def method(self, choice: Choice) -> Method:
-        """How to decode: all rows start at time 0, and have at most time_max tokens each.
+        """How to decode: all rows start at time 0, are blind (see the prompt and themselves alone), and have a length limit.
 
         `choice` is what the user has asked for: a UserError where it does not apply.
         """
@@ -394,7 +395,7 @@ class BlindPlan:
         placed: Placed = opening.place
         asked, rule = placed
         text = self._written(row)
-        is_whole = row.ended or row.best[1] >= 0
+        is_whole = row.ended or row.best[1] >= 0  # its most probable end was noted
         if self._is_question(asked.part):
             # One that was cut may stop within a character.
             return text if is_whole else text.rstrip("\ufffd").rstrip()

@@ -192,10 +192,9 @@ class SchemaReader:
             refuse(part.keys, *_NO_ENTRIES)
         if patterns:
             values = {"anyOf": [*patterns.values()]}
-        keys = (*part.keys, 0)
-        entry = self._resolver.resolved(
-            values, keys, part.trail, absents_of_named(part)
-        )
+        keys = (*part.keys, 0)  # 0 stands for any entry
+        absents = absents_of_named(part)
+        entry = self._resolver.resolved(values, keys, part.trail, absents)
         item = self._read(entry)
         named = {"type": "string"}
         if len(patterns) == 1:

@@ -105,8 +105,7 @@ class Part:
 def naming_key(keys: Iterable[Field]) -> Field | None:
     """The key that tells the items of a list apart: the first string, else the first that is no list; None if all are."""
     single = [key for key in keys if key.kind != "list"]
-    strings = [key for key in single if key.kind == "string"]
-    return next(iter(strings or single), None)
+    return min(single, key=lambda key: key.kind != "string", default=None)
 
 
 def list_part(item: Part, row: Field, names: Field | None = None) -> Part:

@@ -61,7 +61,7 @@ class Grams:
         self._letters += "".join(map(chr, tokens))
 
     def find(self, text: Grams, after: int | None = None) -> int | None:
-        """Where to go on: the index behind an occurrence of the text's last 3, else 2, else 1 tokens.
+        """Look up the last 3, else 2, else 1 tokens of `text` in these tokens, and return the index right behind them.
 
         There is a token at that index. Without `after` it is the last such index, else
         the first one beyond `after`. None if these tokens do not occur.

@@ -360,10 +360,10 @@ class Grid:
 
     @property
     def row_budget_exhausted(self) -> bool:
-        """Whether, once decoding has ended, empty explorations had taken rows of sub_max that the text still needed.
+        """Whether rows that were tried and stayed empty used up sub_max, the most rows, when the text needed another.
 
-        It needed another row if one was due before the last token, or was cut by
-        sub_max.
+        It did if a row was due before the last token, or if sub_max cut the text. Known
+        once decoding has ended.
         """
         rows = self.subsequences
         if self.method.empty_rows != "retry" or not self._is_full:
@@ -451,6 +451,7 @@ class Grid:
 
     def _establish_items(self, start: int) -> None:
         """Add an item to each list whose next one is due at time `start`: all their rows, in the order of the schema."""
+        # Of each new row its place in the schema, how it begins, and its item.
         new = list[tuple[int, Opening, list[Subsequence]]]()
         for number, due in self._due().items():
             if due != start:
@@ -504,32 +505,34 @@ class Grid:
         return starts
 
     def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
-        """The tokens of row `number` (from 1) that have not gone through the decoder. The last one asks for the next token.
+        """The tokens of row `number` (from 1) that have not gone through the decoder: at first the known ones.
 
-        The known tokens of a row that takes a known answer ask for nothing. If it is
-        blind (it sees the prompt and itself alone), each answer brings the last of them
-        along, so it is left out here.
+        The last one asks for the next token, unless the row has ended or takes a known
+        answer. If it takes one and is blind (it sees the prompt and itself alone), the
+        last one is left out: each known answer that is tried brings it along.
         """
-        blind = self.method.blind
         opening = self._opening_of(number)
-        branch = WRITTEN if opening.answers else 0
-        first_time = row.start + 1 - len(row.known)  # of a blind row
-        time = row.start + len(row.tokens)
+        blind = self.method.blind
+        waiting: Sequence[int] = (self.bos, *row.known)
         if row.tokens:
-            last = row.tokens[-1]
-        else:
-            *before, last = row.known if blind else (self.bos, *row.known)
-            for earlier, token in enumerate(before, start=time - len(before)):
-                place_in_row = earlier - first_time if blind else -1
-                yield Slot(number, earlier, token, False, number=place_in_row)
-            if opening.chooses and blind:
-                return
-        place_in_row = time - first_time if blind else -1
+            waiting = row.tokens[-1:]
+        elif blind:
+            waiting = row.known
+        *before, last = waiting
+        time = row.start + len(row.tokens)  # of the last one
+        first_time = time - len(before)
+        for index, token in enumerate(before):
+            place = index if blind else -1
+            yield Slot(number, first_time + index, token, False, number=place)
+        if opening.chooses and blind:
+            return
+        place = len(row.known) + len(row.tokens) - 1 if blind else -1
+        branch = WRITTEN if opening.answers else 0
         if opening.chooses or row.ended:
-            yield Slot(number, time, last, False, number=place_in_row, branch=branch)
+            yield Slot(number, time, last, False, number=place, branch=branch)
             return
         allowed = opening.allowed(row.tokens)
-        yield Slot(number, time, last, True, allowed, place_in_row, opening.end, branch)
+        yield Slot(number, time, last, True, allowed, place, opening.end, branch)
 
     def _opening_of(self, number: int) -> Opening:
         """How subsequence `number`, counted from 1, begins."""
@@ -606,6 +609,7 @@ class Grid:
         for trial in self._trials:
             row = self.subsequences[trial.row - 1]
             following = done + len(trial.answer.tokens)
+            # As the `end` of its odds each slot had the answer's next token.
             row.scores.append(score([chance.end for chance in chances[done:following]]))
             done = following
             if len(row.scores) == len(self.openings[trial.row - 1].answers):

@@ -179,6 +179,7 @@ def collator(
         fields = FieldCodec(checkpoint.codec(), settings.segmentation.fields)
 
     def lay_out(batch: Sequence[tuple[Turn, Encoded]]) -> dict[str, Tensor]:
+        """Choose a schedule for each example, and make the tensors of all."""
         plans = [
             schedule(settings, seed, turn, 1 + len(example.texts))
             for turn, example in batch

@@ -105,9 +105,11 @@ class _SummedLoss(torch.autograd.Function):
         states: Tensor,
         *weights: Tensor,
     ) -> Tensor:
-        """The loss, as `summed_loss`; `weights` are those of the head that learn.
+        """The loss and, kept in `ctx` for the backward pass, its gradients by the states and the weights.
 
-        `ctx` keeps the gradients of the states and the weights for the backward pass.
+        The `head` makes logits, [n, vocabulary], of `states`, [n, width], so many
+        `rows` at a time; `weights` are those of the head that learn. `labels` are int64
+        [n].
         """
         total = states.new_zeros((), dtype=torch.float32)
         of_states = torch.empty_like(states)

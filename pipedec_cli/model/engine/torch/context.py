@@ -110,7 +110,10 @@ class StepContext:
     """
 
     def __init__(self, cache: GridCache, call: Call) -> None:
-        """Take a call and the cache, into which the places of the call's rows are written."""
+        """Write the subsequence, time and position of each row of a call into its column of the cache.
+
+        Then say which columns each row sees.
+        """
         (
             self.tokens,
             self._lane,

@@ -15,7 +15,7 @@ from pipedec_cli.model.families import backbone_of
 
 
 class StepLayers:
-    """A decoder as a stepper drives it. It has `layers` with `heads` of `width` numbers each."""
+    """A decoder of transformers as a stepper drives it. `shape` says how many layers and heads it has."""
 
     def __init__(self, model: Any) -> None:
         """Take a model of transformers."""
@@ -24,11 +24,12 @@ class StepLayers:
         self.dtype = self.embedding.dtype
         self.device = self.embedding.device
         sizes = backbone.sizes(model.config)
-        self.layers = sizes.layers
-        self.heads = sizes.heads
-        self.width = sizes.head_width
         self.shape = CacheShape(
-            self.layers, self.heads, self.width, self.dtype, self.device
+            sizes.layers,
+            sizes.heads,
+            sizes.head_width,
+            self.dtype,
+            self.device,
         )
         self.model = model
         self.parts = backbone.parts
@@ -49,11 +50,11 @@ class StepLayers:
         if not self.prompted:
             sources = _StepCache(context)
             seen = ~context.source_hidden
-            for layer in range(self.layers):
+            for layer in range(self.shape.layers):
                 keys, values = context.source(layer)
                 sources.layers.append(SimpleNamespace(keys=keys, values=values))
             cache = EncoderDecoderCache(cache, sources)
-            cache.is_updated = dict.fromkeys(range(self.layers), True)
+            cache.is_updated = dict.fromkeys(range(self.shape.layers), True)
             # The modules ask for source states but do not read them: keys and values
             # are in the cache.
             memory = torch.zeros(*seen.shape, 1, dtype=self.dtype, device=self.device)

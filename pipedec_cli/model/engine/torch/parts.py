@@ -190,6 +190,7 @@ class Modules:
         prompt_time = (columns + PROMPT_TIME).masked_fill(padded, PADDING)
         times = torch.cat([prompt_time, time], dim=1)
         padding = subsequence == PADDING
+        # How many known tokens, at most, stand before time 0.
         known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
         before = known + prompt_mask.sum(dim=1, keepdim=True)
         behind_prompt = behind(subsequence, time, before).masked_fill(padding, 0)

@@ -107,7 +107,7 @@ class TorchStepper(Sequences):
             self.show(sequence, len(source), encoded=True)
         numbers = [sequence for sequence, _ in newcomers]
         states = memory.flatten(0, 1).to(self.layers.dtype)
-        heads = self.layers.heads
+        heads = self.layers.shape.heads
         layers = self.layers.source_kv(states)
         for keys_and_values, buffers in zip(layers, self.cache.sources, strict=True):
             for computed, buffer in zip(keys_and_values, buffers, strict=True):
