@@ -128,11 +128,8 @@ class BareModel(nn.Module):
 
 def _by_number(name: str) -> list[tuple[int, int, str]]:
     """What a weight's name is sorted by: layer 10 comes behind layer 9, as a list of modules has them."""
-    key = []
-    for step in name.split("."):
-        is_number = step.isdigit()
-        key.append((0, int(step), "") if is_number else (1, 0, step))
-    return key
+    steps = name.split(".")
+    return [(0, int(step), "") if step.isdigit() else (1, 0, step) for step in steps]
 
 
 def parameter(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:

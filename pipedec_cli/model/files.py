@@ -39,9 +39,10 @@ from pipedec_cli.model.pretrained import (
 
 #: Values that transformers leaves out of config.json where they are its defaults.
 _DEFAULTS: Final = {
-    **dict.fromkeys(
-        ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
-    ),
+    "bos_token_id": None,
+    "pad_token_id": None,
+    "eos_token_id": None,
+    "decoder_start_token_id": None,
     "is_encoder_decoder": False,
 }
 #: Files that add to what tokenizer.json and tokenizer_config.json say.
@@ -52,8 +53,14 @@ _OLDER: Final = (
     "additional_chat_templates",
     *_ADAPTERS,
 )
-_NAMED: Final = tuple(
-    f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_NAMED: Final = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
 )
 #: What a T5's config calls otherwise; transformers takes these names as well.
 _T5_OTHERS: Final = frozenset(

@@ -45,20 +45,15 @@ _PLACES: Final = re.compile(rf"({_PAD}?)({SOURCE}|{QUESTION}|\x02\d+\x02)({_PAD}
 #: Chat templates are rendered with a fixed date, the same in training and in decoding.
 #: This macro stands before the template and replaces transformers' function of that
 #: name.
-_PARTS_OF_A_DATE: Final = {
-    "d": "01",
-    "m": "01",
-    "b": "Jan",
-    "B": "January",
-    "y": "25",
-    "Y": "2025",
-}
 _TODAY: Final = (
     "{% macro strftime_now(format) %}{{ format"
-    + "".join(
-        f"|replace('%{name}','{value}')" for name, value in _PARTS_OF_A_DATE.items()
-    )
-    + " }}{% endmacro %}"
+    "|replace('%d','01')"
+    "|replace('%m','01')"
+    "|replace('%b','Jan')"
+    "|replace('%B','January')"
+    "|replace('%y','25')"
+    "|replace('%Y','2025')"
+    " }}{% endmacro %}"
 )
 
 
@@ -188,8 +183,7 @@ class TextCodec:
             return template_ids(self.tokenizer, text)
         ids = list[int]()
         for number, part in enumerate(parts):
-            is_users = number % 2 == 1
-            if is_users:
+            if number % 2:  # the words of a user
                 ids += self.ids([part])[0]
             else:
                 ids += template_ids(self.tokenizer, part)
@@ -313,18 +307,13 @@ class TextCodec:
         no room for a source.
         """
         text = mended_text(self._before + text)
-        if self.prompt is None:
-            ids, is_cut = self._framed(text)
-        else:
+        if self.prompt is not None:
             ids, is_cut = self._in_prompt(self.prompt, text)
-        return ids or [self.eos], is_cut
-
-    def _framed(self, text: str) -> tuple[list[int], bool]:
-        """The ids of an encoder's source between those around it, and whether the source was cut."""
+            return ids or [self.eos], is_cut
         head, tail = self._ends
         room = max(0, self.max_source_tokens - len(head) - len(tail))
         _, ids = self._beginning(text, room)
-        return [*head, *ids[:room], *tail], len(ids) > room
+        return [*head, *ids[:room], *tail] or [self.eos], len(ids) > room
 
     def _in_prompt(self, prompt: Prompt, text: str) -> tuple[list[int], bool]:
         """The ids of a prompt with a source in it, and whether the source was cut.

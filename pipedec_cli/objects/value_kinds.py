@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.fields import SCALARS, Field, Kind, kind_of, scalars_of, text_of
@@ -17,6 +18,8 @@ from pipedec_cli.objects.subschemas import Subschema
 
 #: The largest bounds of a number, and the largest step, that llguidance holds a row to.
 _WIDEST: Final = {**dict.fromkeys(OF_NUMBERS, 10**16), "multipleOf": 10**5}
+#: Writes a value as JSON.
+_quoted: Final = partial(json.dumps, ensure_ascii=False)
 _NO_SCALAR: Final = (
     "is no string, number, boolean, object, or list of these",
     "give it one `type`, and an `enum` of values of that type",
@@ -60,11 +63,6 @@ def value_kind(part: Subschema, *, is_item: bool, may_be_json: bool) -> ValueKin
     if len(types) == 1:
         return ValueKind(KINDS[types.pop()], enum)
     return ValueKind("string", enum, scalars)
-
-
-def _quoted(value: Any) -> str:
-    """A value as JSON."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _types_and_scalars(

@@ -183,7 +183,13 @@ def _decoder_spec(model: Any) -> ModelSpec:
     sizes = _causal_sizes(model, specs) | {"rotaries": len(ropes)}
     frequencies = _ropes(stack, ropes, sizes["head_width"])
     return ModelSpec(
-        stack, model.lm_head, stack.norm, specs, sizes, layout.offset, *frequencies
+        stack,
+        model.lm_head,
+        stack.norm,
+        specs,
+        sizes,
+        layout.offset,
+        *frequencies,
     )
 
 

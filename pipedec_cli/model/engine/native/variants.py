@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +51,7 @@ def variant_flags(variant: str) -> list[str]:
     """The compiler's flags for a variant: which instructions it may use."""
     if variant in ARM:
         words = [_ARM_FLAGS.get(name, name) for name in ARM[variant]]
-        return ["+".join(["-march=armv8.2-a", *words])]
+        return ["-march=armv8.2-a+" + "+".join(words)]
     words = [name.replace("avx512_", "avx512") for name in X86[variant]]
     return ["-m" + word.replace("_", "-") for word in words]
 
@@ -68,13 +67,13 @@ def compile_variants(folder: Path) -> list[Path]:
     if compiler is None:
         return []
 
-    def compiles(library: Path, variant: str) -> bool:
-        return compile_kernels(compiler, [*variant_flags(variant), OPENMP], library)
+    def compile_variant(variant: str) -> Path | None:
+        library = folder / carried_name(variant)
+        flags = [*variant_flags(variant), OPENMP]
+        return library if compile_kernels(compiler, flags, library) else None
 
-    variants = [*reversed(VARIANTS)]
-    libraries = [folder / carried_name(variant) for variant in variants]
     with ThreadPoolExecutor(os.cpu_count()) as team:
-        return [*compress(libraries, team.map(compiles, libraries, variants))]
+        return [*filter(None, team.map(compile_variant, reversed(VARIANTS)))]
 
 
 def run(command: list[str]) -> str | None:

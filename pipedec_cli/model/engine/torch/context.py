@@ -41,10 +41,12 @@ class GridCache:
         layer = (2, sequences, shape.heads, 0, shape.width)
         empty = torch.empty(layer, dtype=shape.dtype, device=shape.device)
         self.grid = self.sources = [empty] * shape.layers
-        places = torch.empty(3, sequences, 0, dtype=torch.long)
-        self.places = places.to(shape.device)
-        hidden = torch.empty(sequences, 0, dtype=torch.bool)
-        self.source_hidden = hidden.to(shape.device)
+        self.places = torch.empty(
+            3, sequences, 0, dtype=torch.long, device=shape.device
+        )
+        self.source_hidden = torch.empty(
+            sequences, 0, dtype=torch.bool, device=shape.device
+        )
         self.grow(1)
 
     def grow(self, columns: int) -> bool:
@@ -128,11 +130,8 @@ class StepContext:
         n, r = call.shape
         self._full = n * r == len(self.tokens)
         # The sequences of the call, and that of each row.
-        self._lanes: slice | Tensor = slice(n)
-        self._sequence = self._lane
-        if call.lanes is not None:
-            self._lanes = call.lanes
-            self._sequence = call.lanes[self._lane]
+        self._lanes = slice(n) if call.lanes is None else call.lanes
+        self._sequence = self._lane if call.lanes is None else call.lanes[self._lane]
         cache.places[:, self._sequence, self._column] = call.given[3:6]
         rows, times, self.key_position = cache.places[:, self._lanes, : call.columns]
         query = (self.spread(subsequence, PADDING), self.spread(time, PADDING))
