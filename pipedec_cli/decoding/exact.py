@@ -97,8 +97,9 @@ class Drafter:
     ) -> list[int]:
         """Draft the text of one source, as token ids of the sequential model with <eos>.
 
-        `turns` are the earlier turns of a chat, each a role and a text. A decoder that reads no chat drafts from the source without them. `method` says
-        how the drafting decoder decodes.
+        `turns` are the earlier turns of a chat, each a role and a text. A decoder that
+        reads no chat drafts from the source without them. `method` says how the
+        drafting decoder decodes.
         """
         assert self.decoder is not None
         text = self.decoder.text

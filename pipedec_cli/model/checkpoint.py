@@ -252,8 +252,9 @@ class Checkpoint:
 def fingerprint(checkpoint: Checkpoint) -> str | None:
     """What tells a model apart: the SHA-256 of a folder's weights, configuration and tokenizer, or of a GGUF file.
 
-    Of a hub model it is the commit, None if that is not known. It does not depend on where the folder lies. Folders inside it, such as a training's
-    ``checkpoint-N``, do not count.
+    Of a hub model it is the commit, None if that is not known. It does not depend on
+    where the folder lies. Folders inside it, such as a training's ``checkpoint-N``, do
+    not count.
     """
     folder = Path(checkpoint.name)
     if is_gguf(folder):
@@ -384,8 +385,8 @@ def _read_bare(name: str, dtype: torch.dtype, computed: torch.dtype) -> Any:
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write a checkpoint to a folder: config.json, model.safetensors or adapters, the tokenizer's files and sentences.json.
 
-    The model's config gets our settings and its ends. A folder is a model if it holds config.json: this file is deleted first and written
-    last.
+    The model's config gets our settings and its ends. A folder is a model if it holds
+    config.json: this file is deleted first and written last.
     """
     assert checkpoint.settings is not None, (
         "a checkpoint is saved with the settings it was trained under"

@@ -93,13 +93,16 @@ def _computed(
     rows = _logits(model, tokens, beside, apart)[:, alone]
     mask = apart[:, alone][:, :, alone]
     row = _logits(model, tokens[:, alone], beside[:, alone], mask)
-    other = "with a causal mask its layers do not give its own logits"
-    table = "more than the distances of positions counts, as where they are looked up in a table"
-    state = "a row is changed by a row beside it, as where there is a state"
     rules = [
-        _Rule(ours, own, other),
-        _Rule(moved, ours, table),
-        _Rule(rows, row, state),
+        _Rule(ours, own, "with a causal mask its layers do not give its own logits"),
+        _Rule(
+            moved,
+            ours,
+            "more than the distances of positions counts, as where they are looked up in a table",
+        ),
+        _Rule(
+            rows, row, "a row is changed by a row beside it, as where there is a state"
+        ),
     ]
     return rules, seen.shapes
 

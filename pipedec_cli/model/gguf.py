@@ -261,9 +261,9 @@ def loadable(name: str, *, is_bare: bool = False) -> str:
     """What transformers can load for a name: a GGUF file's folder in the cache; a folder's or hub model's own name.
 
     With `is_bare` the folder has no weights, but says where the file has them; see
-    `read_weights`. The file is read now if it was not read before. The folder is named by its content,
-    and is there as a whole or not at all. A UserError if the file cannot be read, or
-    the folder cannot be written; an OSError if the disk is full.
+    `read_weights`. The file is read now if it was not read before. The folder is named
+    by its content, and is there as a whole or not at all. A UserError if the file
+    cannot be read, or the folder cannot be written; an OSError if the disk is full.
     """
     if not is_gguf(name):
         return name

@@ -133,6 +133,7 @@ def _load_weights(name: str, config: Any, dtype: torch.dtype, *, local: bool) ->
     missing = sorted(info["missing_keys"])
     if missing:  # transformers would fill them with fresh weights
         raise ValueError(f"its weights lack {', '.join(missing[:3])}")
+    # A number in a name is that of a layer.
     of_layers = [key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)]
     if of_layers:
         raise ValueError(

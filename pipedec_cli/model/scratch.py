@@ -22,8 +22,8 @@ class Shape:
     """The sizes of a model: `layers` of the encoder and of the decoder; its tokenizer has at most `vocabulary` tokens.
 
     A decoder-only model has twice as many layers, and half as many key heads as `heads`
-    unless `kv_heads` says it. The smallest models have no `dropout`: they see their data
-    only a few times.
+    unless `kv_heads` says it. The smallest models have no `dropout`: they see their
+    data only a few times.
     """
 
     d_model: int

@@ -41,6 +41,7 @@ def checker(
     validator = None if schema is None else _validator(schema, where, warn)
 
     def violations(value: Any) -> Sequence[tuple[Keys, str]]:
+        """What an object violates, each with its path: first what its class says, then what the JSON Schema says."""
         said = [*of_class(value)] if of_class else []
         said_of = {keys for keys, _ in said}
         errors = validator.iter_errors(value) if validator else ()

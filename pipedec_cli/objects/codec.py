@@ -123,6 +123,7 @@ def names_as_often(
     """
 
     def allowed(tokens: Sequence[int]) -> bytes:
+        """The bit mask of the tokens that may follow those that the row has made."""
         if "|" not in decode(tokens[-1:]):  # no name has come to its end
             return names(tokens)
         *items, _ = [item.strip() for item in decode(tokens).split("|")]

@@ -411,11 +411,8 @@ class Grammar:
         if not tokens:
             return self._start
         if tokens not in self._states:
-            new = tokens[-1:]
-            before = self._states.get(tokens[:-1])
-            if before is None:
-                new = tokens
-                before = self._start
+            before = self._states.get(tokens[:-1], self._start)
+            new = tokens if before is self._start else tokens[-1:]
             state = before.deep_copy()
             state.consume_tokens([*new])
             if len(self._states) >= _KEPT:

@@ -91,7 +91,8 @@ def keys_of(
 
     Nested objects and lists of objects give paths, such as ``address.city``. A key
     without a type has the kind ``any``. Maps, alternatives and lists within lists are
-    left out. `where`, `warn`, `most` and errors are those of `tree_in`.
+    left out. `where` is the file, for messages, and `warn` takes the warnings. A
+    UserError for a schema without keys, and for more keys or choices than `most`.
     """
     tree = tree_in(schema, where, warn, most, trained=True)
     return {field.name: field for field in tree.values()}

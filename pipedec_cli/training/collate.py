@@ -203,9 +203,9 @@ def schedule(
     """The schedule by which the rows of a training example start: the one that the checkpoint is trained for.
 
     A model for any delay has a random one. `turn` is the example and its update;
-    `subsequences` the number of rows, the closing empty one included. A random schedule depends only on the seed, the update and the example. So a resumed
-    training, and a training in several processes, draw the same schedules as one
-    undisturbed process.
+    `subsequences` the number of rows, the closing empty one included. A random schedule
+    depends only on the seed, the update and the example. So a resumed training, and a
+    training in several processes, draw the same schedules as one undisturbed process.
     """
     if settings.decoder == "sequential":
         return Whole()

@@ -30,11 +30,12 @@ def full_states(
 ) -> Tensor:
     """The decoder's last hidden states for every token of a grid: [batch, grid length, width], in the model's dtype.
 
-    `head_of` makes logits of them. `input_ids` are the sources, int64 [batch, source length]; `attention_mask` has the
-    same shape and is 1 where a token is no padding. Padding stands behind the source.
-    `tokens` of the grid, <bos> and <eos> included, in any order: int64 [batch, grid
-    length]. `subsequence` (from 1) and `time` have the same shape and say where each
-    token stands; they are `attention.PADDING` for padding.
+    `head_of` makes logits of them. `input_ids` are the sources, int64 [batch, source
+    length]; `attention_mask` has the same shape and is 1 where a token is no padding.
+    Padding stands behind the source. `tokens` of the grid, <bos> and <eos> included, in
+    any order: int64 [batch, grid length]. `subsequence` (from 1) and `time` have the
+    same shape and say where each token stands; they are `attention.PADDING` for
+    padding.
     """
     backbone = backbone_of(model.config)
     source = {"prompt": input_ids, "prompt_mask": attention_mask}

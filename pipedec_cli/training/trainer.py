@@ -212,9 +212,10 @@ def _curve(history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
 def check_sharding(plugin: Any, optimizer: str) -> None:
     """Raise a UserError for settings of accelerate's FSDP `plugin`, or an optimizer, that do not work with these models.
 
-    FSDP shards the weights over several GPUs. The decoder's blocks are not called as modules, so they cannot be wrapped. On the
-    meta device tied weights come apart, and one of them would not be learnt. Sharded
-    state dicts are read by pickle and hold no model.
+    FSDP shards the weights over several GPUs. The decoder's blocks are not called as
+    modules, so they cannot be wrapped. On the meta device tied weights come apart, and
+    one of them would not be learnt. Sharded state dicts are read by pickle and hold no
+    model.
     """
     given = (plugin.fsdp_version, plugin.auto_wrap_policy, plugin.state_dict_type.name)
     if given != (2, None, "FULL_STATE_DICT") or plugin.cpu_ram_efficient_loading:

@@ -74,10 +74,7 @@ def kind_of(kernels: Library, dtype: torch.dtype) -> ModelStruct:
         raise BuildError(
             f"int8 needs AVX2, AVX-512 or an Arm's dot products, and this is {kernels.features}"
         )
-    way: Way = "wide"
-    if dtype != torch.float32:
-        way = bfloat16_way(kernels)
-    return make_kind(dtype, way)
+    return make_kind(dtype, "wide" if dtype == torch.float32 else bfloat16_way(kernels))
 
 
 def make_kind(dtype: torch.dtype, way: Way) -> ModelStruct:
