@@ -228,6 +228,7 @@ class TextCodec:
 
     @prefix.setter
     def prefix(self, prefix: str) -> None:
+        """Set it. A translation model is told the languages, and a UserError raised for one that it does not know."""
         before = prefix
         if prefix and hasattr(type(self.tokenizer), "src_lang"):
             codes = prefix.split()

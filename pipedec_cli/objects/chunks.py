@@ -77,6 +77,7 @@ class Chunks:
     check: Check = lambda _: ()  # what an object violates in its schema
 
     def __post_init__(self) -> None:
+        """Raise a UserError for chunks that are too large, and for objects that cannot be merged."""
         room = self.text.max_source_tokens - self.text.longest_around
         if self.size > room:
             what = f"chunk={self.size}: the model takes sources of at most {max(0, room):,} tokens"

@@ -54,6 +54,7 @@ class UserClass:
             return [((), what[:_LONGEST_MESSAGE])]
 
     def _violations(self, value: Any) -> list[tuple[Keys, str]]:
+        """What pydantic says of an object, each with its path; any other error of a validator is raised."""
         try:
             self.model.model_validate_json(json.dumps(value))
         except sys.modules["pydantic"].ValidationError as error:

@@ -67,6 +67,7 @@ class _Targets:
     """What training targets say of the keys that are `known`, or of all if this is None, by the names of the keys."""
 
     def __init__(self, known: Mapping[str, Field] | None) -> None:
+        """Begin with no target."""
         self.filled = Counter[str]()  # the number of records that have a value
         self.kinds: dict[str, tuple[Kind, str]] = {}  # each with its first place
         self._known = known

@@ -604,7 +604,7 @@ class Grid:
         the tokens of blind rows that have taken an answer: no other row sees them, so
         they need no call of their own. The trials of the call are done with.
         """
-        made = list[Slot]()
+        taken = list[Slot]()
         done = 0
         for trial in self._trials:
             row = self.subsequences[trial.row - 1]
@@ -613,11 +613,11 @@ class Grid:
             row.scores.append(score([chance.end for chance in chances[done:following]]))
             done = following
             if len(row.scores) == len(self.openings[trial.row - 1].answers):
-                made += self._take(trial.row, row)
+                taken += self._take(trial.row, row)
         del self._due_answers[: len(self._trials)]
         self._waits = bool(self._due_answers)
         self._trials = []
-        return made
+        return taken
 
     def _take(self, number: int, row: Subsequence) -> list[Slot]:
         """Give row `number` (from 1) the best of its known answers, all of which have scores.
@@ -655,17 +655,17 @@ class Grid:
 
         Returns the tokens that were added.
         """
-        made = list[Slot]()
+        added = list[Slot]()
         if self._waits:
-            return made
+            return added
         for number, row in enumerate(self.subsequences, start=1):
             is_due = row.start + len(row.tokens) < self.time
             if row.script and not row.ended and is_due:
                 token = row.script[len(row.tokens)]
                 row.tokens.append(token)
                 row.ended = len(row.tokens) == len(row.script)
-                made.append(Slot(number, self.time, token))
-        return made
+                added.append(Slot(number, self.time, token))
+        return added
 
     def _take_planned(self, answers: Sequence[int]) -> tuple[Slot, ...]:
         """The slots that `plan` gave, which are then no longer planned. A ValueError if there is not an answer to each."""

@@ -40,6 +40,7 @@ class Sequences:
     """
 
     def __init__(self, sequences: int) -> None:
+        """Make so many sequences, all of them free."""
         self.sequences = sequences
         self.filled = [0] * sequences  # columns in use
         self.kept = Kept()
