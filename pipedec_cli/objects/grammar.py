@@ -385,7 +385,7 @@ class Grammar:
     """
 
     def __init__(self, tokenizer: Any, end: int, grammar: str) -> None:
-        """Read a grammar for a tokenizer. A ValueError if llguidance does not take it."""
+        """Read a grammar for a tokenizer, whose token `end` ends a text. A ValueError if llguidance does not take it."""
         from llguidance import LLMatcher
 
         start = LLMatcher(_trie(tokenizer, end), grammar, log_level=0)

@@ -97,7 +97,7 @@ class Verify(Method):
     drafts: dict[int, Sequence[int]] = field(default_factory=dict)
 
     def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Verification:
-        """The grid of a text of which nothing is written yet, with its draft and its source to guess from."""
+        """The grid of a text of which nothing is written yet, with the draft of the `example` and its source to guess from."""
         draft = Grams(self.drafts.pop(example, ()))
         _, bos = split_opener(self.bos, source)
         return Verification(

@@ -279,8 +279,9 @@ def _grid(
 ) -> _Grid:
     """An example's target on its grid, as the schedule `plan` lays it out.
 
-    The `opener` is the token that begins each row, `eos` the one that ends it;
-    `closing` and `fields` are those of `collate`.
+    The `opener` is the token that begins each row, `eos` the one that ends it. With
+    `closing` the empty subsequence ends the target. The keys of `fields`, if the target
+    is an object, stand before the start of their rows and are not learnt.
     """
     grid = _Grid([], [], [], [])
     lengths = [len(text) for text in example.texts]

@@ -48,7 +48,7 @@ class Sequences:
         #: its release.
         self.there: list[Ids] = [()] * sequences
         self._lengths = [0] * sequences  # of the prompts
-        self._known = [0] * sequences  # K
+        self._known = [0] * sequences  # how far before time 0 each begins: K
         self._new = set(range(sequences))  # their first call is still to come
 
     def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
@@ -220,8 +220,8 @@ class Sequences:
     ) -> list[tuple[Row, int]]:
         """Start a sequence with a prompt, of which it has the first `known` tokens already.
 
-        Returns the other tokens as rows, each with its position. They want no answer.
-        Token j has position j, whatever K is.
+        Returns the other tokens as rows, each with its position, which is its number in
+        the prompt. They want no answer.
         """
         self.filled[sequence] = known
         rows = []

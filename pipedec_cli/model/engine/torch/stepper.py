@@ -300,8 +300,9 @@ class TorchStepper(Sequences):
                 self.cache.source_hidden.shape[1],
             )
         call = self._calls[width, columns]
-        # Rows that fill up write their keys into the last column, which attention never
-        # reads.
+        # A table has the fields of a `PlacedRow` as its rows: the token, lane and column,
+        # and behind the places the number. Rows that fill up write their keys into the
+        # last column, which attention never reads.
         table = torch.full(call.given.shape, PADDING)
         numbers = torch.arange(self.sequences * width)
         table[0] = 0
