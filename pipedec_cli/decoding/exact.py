@@ -164,7 +164,10 @@ def measured(decoder: Decoder, batch_size: int) -> tuple[float, ...]:
 
 
 def _measured(decoder: Decoder, engine: Engine, batch_size: int) -> tuple[float, ...]:
-    """What `measured` gives, on an engine with so many free sequences, which are free again afterwards."""
+    """The cost of a call with 0 to 15 guesses for each example, relative to none, on an engine that is free.
+
+    It is measured with made-up sources, which the engine forgets again.
+    """
     source = [decoder.checkpoint.eos] * _SOURCE
     engine.admit([(number, source) for number in range(batch_size)])
     began = time.perf_counter()

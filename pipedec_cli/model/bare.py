@@ -97,7 +97,7 @@ class BareModel(nn.Module):
             module.register_parameter(steps[-1], weight)
 
     def _check(self, names: Any) -> None:
-        """Raise a ValueError unless the `names` are those of all weights of the model, which some steps would not miss."""
+        """Raise a ValueError unless the `names` are just those of the model's weights: no step would miss a bias, say."""
         config: Any = self.config
         embedding = backbone_of(config).embedding(self).weight
         if config.model_type in T5.model_types:

@@ -345,9 +345,9 @@ def _object_of(part: Subschema, parts: Mapping[Any, Part]) -> Part:
 
 
 def _may_match(pattern: str, names: Iterable[str]) -> bool:
-    """Whether a pattern may be that of a name.
+    """Whether a pattern may match one of these names, by the plain letters that it begins with.
 
-    It is not matched, as that can take long.
+    The pattern is not run, as that can take long.
     """
     start = re.fullmatch(r"\^([\w-]+)", pattern)
     if start is None:

@@ -468,7 +468,7 @@ class Grid:
             item.append(row)
 
     def _open_rows(self, start: int) -> None:
-        """Add the rows that the answers of those rows open which have ended at time `start`, up to sub_max rows."""
+        """Add the rows that are opened by the answers of others, which have ended at time `start`: up to sub_max rows in all."""
         most = self.method.limits.sub_max or math.inf
         ended = [row for row in self._to_open if self.subsequences[row].end == start]
         for number in ended:

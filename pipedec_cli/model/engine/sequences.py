@@ -209,7 +209,7 @@ class Sequences:
         """
         row = branched(slot.subsequence, slot.branch)
         before = self._lengths[sequence]
-        if slot.number >= 0:
+        if slot.number >= 0:  # in a blind row, which sees the prompt and itself alone
             time = apart(slot.subsequence, slot.number) + slot.lift
             return row, time, before + slot.number
         position = behind(slot.subsequence, slot.time, before + self._known[sequence])

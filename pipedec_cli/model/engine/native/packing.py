@@ -138,8 +138,8 @@ def pack(
     Args:
         spec: The model.
         kernels: The library.
-        dtype: As in `pack_native`, but not None.
-        consume: As in `pack_native`.
+        dtype: float32, bfloat16, or a form in integers such as int8.
+        consume: Empty the matrices that are copied. The model is then unusable.
         tied: Whether the embedding is the output matrix: it is then read from that.
         beside: The packed decoder of an encoder, in the same dtype: if its embedding is
             tied, the encoder reads it.
