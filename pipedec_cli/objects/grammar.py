@@ -468,8 +468,9 @@ def plain_allowed_of(
 ) -> Allowed:
     """Make the `Allowed` function of a whole object as a sequential model writes it: which tokens may follow others.
 
-    `end` is the token that ends it; `fields`, `keys` and `texts` are those of
-    `plain_grammar`.
+    `end` is the token that ends it. `keys` are what stands before each field's value,
+    and `texts` each field's choices, both as the tokenizer spells them. Where llguidance
+    cannot read the fields' keywords, these hold the object to nothing.
     """
     free = [replace(field, keywords=()) for field in fields]
     grammars = (plain_grammar(held, keys, texts) for held in (fields, free))

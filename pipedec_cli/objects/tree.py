@@ -89,7 +89,7 @@ class Part:
         return self.shape == "list" and self.item.shape == "object"
 
     def values(self, *, listed: bool = False) -> Iterator[Field]:
-        """The fields of all values in a part that a trained model can write: a single one, those of objects, of lists of objects.
+        """The fields of the values that a trained model writes for a part: its own, those of an object, of a list's objects.
 
         Lists are left out if the part itself is `listed`, which means it stands in one.
         """

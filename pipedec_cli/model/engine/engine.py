@@ -103,7 +103,8 @@ def make_encoder(
 
     On x86 that is the compiled encoder, for a decoder that is `packed` for the compiled
     kernels. Torch's encoder takes bfloat16 where the CPU multiplies it faster, on Arm
-    and with tile registers; else float32. `consume` is that of `lay_out`.
+    and with tile registers; else float32. With `consume` the compiled encoder empties
+    the matrices that it has copied.
     """
     backbone = backbone_of(model.config)
     assert backbone.encoder is not None, f"{backbone.name} has no encoder"
