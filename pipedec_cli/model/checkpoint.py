@@ -321,8 +321,9 @@ def _read_files(
 ) -> Any:
     """The model, the tokenizer, and our settings as they stand in config.json, None without any.
 
-    The arguments are those of `load_checkpoint`; `local` is whether it is no name on
-    the hub. Whatever a library raises becomes a UserError that says why.
+    The weights are in `dtype`. If nothing but the compiled kernels is to compute them,
+    in the dtype `computed`, the model may be without modules. `local` is whether `name`
+    is no name on the hub. Whatever a library raises becomes a UserError that says why.
     """
     try:
         if local and computed:

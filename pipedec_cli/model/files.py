@@ -221,7 +221,7 @@ def read_folder(
 def _read_fitting(
     folder: Path, dtype: torch.dtype, computed: torch.dtype, files: Sequence[Path]
 ) -> tuple[BareModel, FileTokenizer, Any] | None:
-    """What `read_folder` returns; any error if something does not fit."""
+    """The model, the tokenizer and our settings of a folder, as in `read_folder`; None, or any error, if something does not fit."""
     content = json.loads((folder / CONFIG).read_bytes())
     config = _config_of(folder, content)
     if not _is_whole(folder, config) or _has_older_names(content):

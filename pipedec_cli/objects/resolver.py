@@ -198,7 +198,8 @@ class Resolver:
 
         It is a plain part where that says the same: the only alternative, a list of
         types, or one enum of all values. Else the alternatives stand in it, for a row
-        that chooses one of them. `once` is that of `_chosen`.
+        that chooses one of them. With `once` (for ``oneOf``) it allows no value that
+        several of them allow.
         """
         if not others:
             refuse(keys, *_ALTERNATIVES)

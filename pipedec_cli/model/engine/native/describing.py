@@ -251,7 +251,7 @@ def _windows(config: Any) -> list[int]:
 def _ropes(
     stack: Any, parameters: dict[str, Any], head_width: int
 ) -> tuple[Tensor, Tensor]:
-    """The frequencies and amplitudes of a decoder's rotary embeddings, as `ModelSpec` has them.
+    """The frequencies of a decoder's rotary embeddings, float32 [rotaries, head_width / 2], and their amplitudes, [rotaries].
 
     `parameters` are those of each, by the prefix of their names in transformers'
     module. A stack without this module has only such frequencies as the parameters
