@@ -15,7 +15,10 @@ def blind_decoder(
     chat: bool | None = None,
     grounded: bool = True,
 ) -> Decoder:
-    """A decoder of objects whose rows are blind, with the weights of `plain`. Raises a UserError if they do not fit.
+    """A decoder of objects by blind rows: each row asks the model one thing and sees the prompt and itself alone.
+
+    It has the weights of `plain`, an ordinary decoder-only model; a UserError for any
+    other. `rows` are what is asked.
 
     `template` is the prompt, with {source} and, behind it, {question}. `chat` puts it
     into the model's chat template; by default it does so if there is a chat template
@@ -39,7 +42,7 @@ def blind_decoder(
 
 
 def _refuse_others(plain: Decoder) -> None:
-    """Raise a UserError unless a model is an ordinary decoder-only model."""
+    """Raise a UserError unless `plain` is an ordinary decoder-only model: one that reads a prompt and writes one text."""
     name = plain.checkpoint.name
     backbone = plain.checkpoint.backbone
     if backbone.prompted and plain.settings.decoder == "sequential":

@@ -28,10 +28,11 @@ class Tried(NamedTuple):
 def learn_choices(
     plan: BlindPlan, records: Sequence[Record]
 ) -> dict[Part, tuple[str, ...]]:
-    """The values of those strings that have so few that each of them must be one of these.
+    """Find the string keys that have only a few values in right answers: from now on a row chooses among these.
 
     Each value comes twice at least, and there are at most as many values as the square
-    root of the number of right answers.
+    root of the number of right answers. Returns the values, sorted, by the key's part
+    of the schema.
     """
     rights = [_right_texts(plan, record) for record in records]
     learnt = {}
@@ -52,10 +53,12 @@ def calibrate(
     batch_size: int,
     advance: Callable[[], None],
 ) -> None:
-    """Fit to records with targets, for each key, the confidence below which a blind row has no value.
+    """Fit to records with targets, for each key, the confidence below which its row counts as without a value.
 
-    Keys with few values choose among these from now on. Keys of lists of objects keep
-    all their values. `advance` is called after each record that is answered.
+    The records are answered by the `decoder`, whose rows are blind (each asks the model
+    one thing, without training); its plan gets the thresholds. Keys with few values
+    choose among these from now on. Keys of lists of objects keep all their values.
+    `advance` is called after each record that is answered.
     """
     plan = decoder.blind
     assert plan is not None, "thresholds are for blind rows"
@@ -87,14 +90,17 @@ def calibrate(
 
 
 def _right_texts(plan: BlindPlan, record: Record) -> dict[Keys, str]:
-    """The right texts of an object by the places of their values."""
+    """The right values of a record's target as texts, by their paths. A UserError for a target that no row can write."""
     target = record.target_fields or {}
     value_texts(target, [*plan.rows.tree.values()], record.where)
     return {keys: text_of(value) for keys, value in leaves(target)}
 
 
 def _is_same(asked: Asked, text: str | None, right: str) -> bool:
-    """Whether a text is the right value of a row: 12.0 is 12."""
+    """Whether the text that a row has given is the right value of its key: for a number 12.0 is 12.
+
+    False for a text that was cut (None), and where no value is right ("").
+    """
     if text is None or not right:
         return False
     field = asked.part.field
@@ -104,10 +110,11 @@ def _is_same(asked: Asked, text: str | None, right: str) -> bool:
 
 
 def best_threshold(values: Sequence[Tried], filled: int) -> float:
-    """The least confidence of values that are kept so that their F1 is the best.
+    """The confidence below which values are best left out: so that those which are kept have the highest F1.
 
-    `filled` is the number of records with a value. The threshold is the geometric mean
-    of two neighbours.
+    `values` are what the row of a key has given for each record, `filled` the number of
+    records where there is a right value. The threshold is the geometric mean of the
+    confidences of the last value that is kept and of the first one that is not.
     """
     ranked = sorted(values, reverse=True)
     following = [value.confidence for value in ranked[1:]]
@@ -115,10 +122,10 @@ def best_threshold(values: Sequence[Tried], filled: int) -> float:
     best = 0.0
     threshold = NO_VALUES
     right = 0
-    for kept, (value, behind) in enumerate(zip(ranked, following, strict=False), 1):
+    for kept, (value, below) in enumerate(zip(ranked, following, strict=False), 1):
         right += value.is_right
         f1 = 2 * right / (kept + filled)
-        if f1 > best and behind < value.confidence:
+        if f1 > best and below < value.confidence:
             best = f1
-            threshold = four_digits((value.confidence * behind) ** 0.5)
+            threshold = four_digits((value.confidence * below) ** 0.5)
     return threshold

@@ -119,19 +119,22 @@ class Decoder:
         consume: bool = False,
         quantize: torch.dtype | None = None,
     ) -> None:
-        """The weights are laid out for the engine when they are first needed.
+        """Take a checkpoint. Its weights are laid out for the engine when they are first needed.
 
-        `consume` empties the model's own matrices then, so that they are in memory
-        once: afterwards only the config of the model can be used. `quantize` rounds
-        them to int8 or int4; a UserError if that is not possible. `batch_size` is the
-        default of `run`, `max_source_tokens` replaces the checkpoint's.
+        Args:
+            checkpoint: The model, its tokenizer and how it was trained.
+            batch_size: The default of `run`.
+            max_source_tokens: Replaces the checkpoint's.
+            consume: Empties the model's own matrices when they are laid out, so that
+                they are in memory once: afterwards only the model's config can be used.
+            quantize: Rounds the weights to int8 or int4; a UserError if that is not
+                possible.
         """
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or PLAIN
         self.text = checkpoint.codec()
-        if (
-            longest := check_positive_int("max_source_tokens", max_source_tokens)
-        ) is not None:
+        longest = check_positive_int("max_source_tokens", max_source_tokens)
+        if longest is not None:
             self.text.max_source_tokens = longest
         self.batch_size = check_positive_int("batch_size", batch_size) or 1
         self._lay_out = cache(
@@ -142,10 +145,10 @@ class Decoder:
         self._in_use: dict[int, Lock] = {}
 
     def sharing(self, **parts: Any) -> Decoder:
-        """A decoder of the same weights, with engines of its own and with these parts in place of ours."""
-        made = copy.copy(self)
-        vars(made).update(parts, _engines={}, _in_use={})
-        return made
+        """A copy that shares the weights and has engines of its own; `parts` replace attributes of this decoder."""
+        other = copy.copy(self)
+        vars(other).update(parts, _engines={}, _in_use={})
+        return other
 
     @property
     def weights(self) -> DecoderWeights:
@@ -155,23 +158,27 @@ class Decoder:
 
     @cached_property
     def fields(self) -> FieldCodec | None:
-        """The fields of the objects that it writes: of its own schema, else of the data beside it; None for texts."""
-        segmenter, fields = self.checkpoint.segmenter, self.settings.segmentation.fields
-        fields = segmenter.fields if isinstance(segmenter, FieldSegmenter) else fields
+        """The fields of the objects that it writes, None if it writes texts.
+
+        Those of the data beside the checkpoint come before those it was trained with.
+        """
+        fields = self.settings.segmentation.fields
+        segmenter = self.checkpoint.segmenter
+        if isinstance(segmenter, FieldSegmenter):
+            fields = segmenter.fields
         return FieldCodec(self.text, fields) if fields else None
 
     @cached_property
     def plan(self) -> TextPlan | FieldPlan | BlindPlan:
-        """Which rows are written, and by which method."""
+        """What says which rows are written and how: a row for each field if it was trained for that, else rows of text."""
         if self.fields is not None and self.checkpoint.together:
             return FieldPlan(self.checkpoint, self.fields)
-        return TextPlan(
-            self.checkpoint, self.fields if self.checkpoint.settings else None
-        )
+        is_trained_here = self.checkpoint.settings is not None
+        return TextPlan(self.checkpoint, self.fields if is_trained_here else None)
 
     @cached_property
     def reader(self) -> TextReader | ObjectReader:
-        """What a finished grid says."""
+        """What makes a text or an object of a finished grid."""
         if self.fields is None:
             return TextReader(self.checkpoint, self.text)
         tree = self.fields.tree
@@ -181,14 +188,14 @@ class Decoder:
 
         if self.checkpoint.together:
             return ObjectReader(self.fields, self.fields.answers, check=check)
-        is_foreign = self.checkpoint.settings is None
+        is_foreign = self.checkpoint.settings is None  # it was not trained by pipedec
         return ObjectReader(
             self.fields, self.fields.plain_answers, is_foreign, check=check
         )
 
     @cached_property
     def sha256(self) -> str | None:
-        """See `fingerprint`."""
+        """A hash of the checkpoint's files, which tells models apart."""
         return fingerprint(self.checkpoint)
 
     def read_sources(
@@ -206,11 +213,11 @@ class Decoder:
         if before is None:
             self._read_prefix(self.checkpoint.prefix(prompt, chat=chat))
             return
-        chat = before.chat if chat is None else chat
+        chat = bool(before.chat if chat is None else chat)
         if prompt is None and before.template != usual_prompt(chat=before.chat):
             prompt = before.template
-        chat = bool(chat)
-        prompt = usual_prompt(chat=chat) if prompt is None else prompt
+        if prompt is None:
+            prompt = usual_prompt(chat=chat)
         self.text.prompt = self.checkpoint.prompt(prompt, chat=chat)
         if self.checkpoint.settings is None:
             self.checkpoint.end_as_usual(chat=chat)
@@ -232,7 +239,7 @@ class Decoder:
         return Chunks(self.text, self.fields, size)
 
     def engine(self, batch_size: int | None = None) -> Engine:
-        """The engine with room for so many examples; it is made once for each number."""
+        """The engine with room for so many examples (None: the decoder's own batch size); made once for each number."""
         size = check_positive_int("batch_size", batch_size) or self.batch_size
         if size not in self._engines:
             self._engines[size] = Engine(self.weights, size)
@@ -272,60 +279,66 @@ class Decoder:
         method: Method | None = None,
         batch_size: int | None = None,
     ) -> Iterator[Event | Generated]:
-        """Generate from texts, read a window at a time: yields events as they happen, each `Generated` in order.
+        """Generate from texts, which are read a window at a time.
 
-        In exact mode the events are those of checking.
+        Yields events as they happen, and each `Generated` in the order of the sources.
+        In exact mode the events are those of checking drafts.
+
+        Args:
+            sources: The texts.
+            method: What `method` gives; None for the checkpoint's own.
+            batch_size: The examples decoded at a time; None for the decoder's own.
         """
-        size, how = (
-            check_positive_int("batch_size", batch_size) or self.batch_size,
-            method or self.method(),
-        )
-        if not isinstance(how, Method):
+        size = check_positive_int("batch_size", batch_size) or self.batch_size
+        method = method or self.method()
+        if not isinstance(method, Method):
             raise UserError(
-                f"the method is {how!r}", todo="give what decoder.method(...) gives"
+                f"the method is {method!r}", todo="give what decoder.method(...) gives"
             )
-        if self.drafter is not None and not how.guesses:
-            yield from self.drafter.run(self, sources, how, size)
+        if self.drafter is not None and not method.guesses:
+            yield from self.drafter.run(self, sources, method, size)
             return
-        require_ids(
-            "the method",
-            (how.eos if how.bos is None else how.bos, how.eos),
-            self.weights.vocabulary,
-        )
-        known: dict[int, Source] = {}
-        held = how.of_source
-        of = (lambda index: held(how, known[index].text)) if held else how
+        opener = method.eos if method.bos is None else method.bos
+        require_ids("the method", (opener, method.eos), self.weights.vocabulary)
+        pending: dict[int, Source] = {}
+
+        def method_of(index: int) -> Method:
+            if method.of_source is None:
+                return method
+            return method.of_source(method, pending[index].text)
+
         with self.engine_alone(size) as engine:
-            yield from self._events(
-                decode(engine, self._sorted(sources, known, size), of, size), known
-            )
+            examples = self._sorted(sources, pending, size)
+            events = decode(engine, examples, method_of, size)
+            yield from self._events(events, pending)
 
     def _events(
-        self, events: Iterator[Event], known: dict[int, Source]
+        self, events: Iterator[Event], pending: dict[int, Source]
     ) -> Iterator[Event | Generated]:
-        """The events, and the result of each source in the order of the sources."""
-        # The next result's index; seconds that the reader of the events took.
-        due = 0
-        away = 0.0
+        """Pass on the events of the loop, and add the result of each source in the order of the sources.
+
+        `pending` has the sources that were read, by their index. They are removed when
+        their result is given. Time that the reader of the events takes does not count.
+        """
+        due = 0  # the index of the next result
+        away = 0.0  # seconds that the reader of the events took
         for event in events:
-            source = known[event.example]
+            source = pending[event.example]
             if isinstance(event, Admitted):
                 source.admitted = time.perf_counter() - away
             elif isinstance(event, Stepped):
                 step = event.step
                 source.calls.append(step.time)
-                gone = (
-                    (step.number, slot.subsequence, slot.time, slot.token)
-                    for slot in step.taken_back
-                )
-                source.taken_back.extend(gone)
+                for slot in step.taken_back:
+                    token = (step.number, slot.subsequence, slot.time, slot.token)
+                    source.taken_back.append(token)
             left = time.perf_counter()
             yield event
             away += time.perf_counter() - left
             if isinstance(event, Finished):
                 source.result = self.result(event, source, away)
-            while due in known and (result := known[due].result):
-                del known[due]
+            while due in pending and (result := pending[due].result):
+                del pending[due]
                 due += 1
                 yield result
 
@@ -335,27 +348,30 @@ class Decoder:
         method: Method | None = None,
         batch_size: int | None = None,
     ) -> Iterator[Generated]:
-        """Generate from texts: the results alone, in the order of the sources."""
-        return (
-            item
-            for item in self.run(sources, method, batch_size)
-            if isinstance(item, Generated)
-        )
+        """Generate from texts: the results alone, in the order of the sources. The arguments are those of `run`."""
+        events = self.run(sources, method, batch_size)
+        return (event for event in events if isinstance(event, Generated))
 
     def _sorted(
-        self, sources: Iterable[str], known: dict[int, Source], batch_size: int
+        self, sources: Iterable[str], pending: dict[int, Source], batch_size: int
     ) -> Iterator[tuple[int, Sequence[int]]]:
-        """Sources as (index, ids), the longest first within a window, so that a batch holds sources of like lengths."""
+        """Read sources a window at a time, and give each as (index, ids), the longest of a window first.
+
+        So a batch holds sources of like lengths. Each is added to `pending` by its
+        index.
+        """
         numbered = enumerate(check_texts(sources))
-        while window := list(islice(numbered, window_of(batch_size))):
-            known |= {
-                index: Source(*self.text.source(text), text) for index, text in window
-            }
-            for index, _ in sorted(window, key=lambda item: -len(known[item[0]].ids)):
-                yield index, known[index].ids
+        while texts := dict(islice(numbered, window_of(batch_size))):
+            for index, text in texts.items():
+                pending[index] = Source(*self.text.source(text), text)
+            for index in sorted(texts, key=lambda index: -len(pending[index].ids)):
+                yield index, pending[index].ids
 
     def result(self, event: Finished, source: Source, away: float = 0.0) -> Generated:
-        """What a finished grid says; `away` are seconds since the source was admitted that were not the decoder's."""
+        """The result of a source whose grid is finished: what the grid says, and what it cost.
+
+        `away` are seconds since the source was admitted that were not the decoder's.
+        """
         grid = event.grid
         return replace(
             self.reader.read(event),

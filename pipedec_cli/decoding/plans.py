@@ -32,7 +32,7 @@ class TextPlan:
     """Rows of text that start as a schedule says; of a sequential model one row."""
 
     def __init__(self, checkpoint: Checkpoint, fields: FieldCodec | None) -> None:
-        """The object of a sequential model with `fields` is held to them."""
+        """Take a checkpoint, and the fields that a sequential model's object is held to; None if it writes no objects."""
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or PLAIN
         self.fields = fields
@@ -40,7 +40,7 @@ class TextPlan:
         self.pipelined = self.settings.decoder == "pipelined"
 
     def method(self, choice: Choice) -> Method:
-        """How to decode. Raises a UserError for a choice that does not apply."""
+        """How to decode, given what the user has chosen. Raises a UserError for a choice that does not apply."""
         checkpoint = self.checkpoint
         schedule = choice.schedule(checkpoint)
         empty_rows = self._empty_rows(choice, schedule)
@@ -59,7 +59,11 @@ class TextPlan:
         return replace(method, empty_rows=empty_rows, stop_on_repeat=repeats)
 
     def _empty_rows(self, choice: Choice, schedule: Schedule) -> EmptyRows:
-        """What happens after an empty row. Where a row waits for the end of all rows before it, the rules are the same."""
+        """What happens after an empty row: what the user has chosen, else as the checkpoint was trained.
+
+        Where rows wait for the end of all rows before them, all rules do the same, and
+        it is ``retry``.
+        """
         usual = self.settings.empty_rows if isinstance(schedule, Fixed) else "retry"
         rule = choice.empty_rows or usual
         if rule not in get_args(EmptyRows):
@@ -102,7 +106,10 @@ class FieldPlan:
         self.grounded = False  # whether values are parts of the source; see `is_free`
 
     def method(self, choice: Choice) -> Method:
-        """See `TextPlan.method`. A delay applies to items of lists alone."""
+        """How to decode, given what the user has chosen. A delay applies to items of lists alone.
+
+        Raises a UserError for a choice that does not apply.
+        """
         checkpoint = self.checkpoint
         usual = checkpoint.settings or PLAIN
         choice.refuse(checkpoint, listed=bool(self.lists))
@@ -126,12 +133,17 @@ class FieldPlan:
         return self._with_rows(method)
 
     def _with_rows(self, method: Method, source: str | None = None) -> Method:
-        """The method with a row for each field, for a source if values are parts of it."""
+        """The method with a row for each field.
+
+        If values are parts of the source, it is given, and the rows are held to it.
+        """
         openings_of = partial(self.fields.openings, source=source)
-        openings = openings_of(range(len(self.fields.fields)))
         lists = [
             ItemRows(places, partial(openings_of, places)) for places in self.lists
         ]
         return replace(
-            method, openings=openings, lists=tuple(lists), source=source or ""
+            method,
+            openings=openings_of(range(len(self.fields.fields))),
+            lists=tuple(lists),
+            source=source or "",
         )

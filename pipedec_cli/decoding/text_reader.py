@@ -17,19 +17,18 @@ class TextReader:
     text: TextCodec
 
     def read(self, end: Finished) -> Generated:
-        """The text and its subsequences, without what they cost."""
-        segments = tuple(
-            filter(None, (row_text(self.text, row) for row in end.grid.subsequences))
-        )
-        settings, segmenter = (
-            self.checkpoint.settings or PLAIN,
-            self.checkpoint.segmenter,
-        )
+        """The result of an example whose grid is finished: its text, and the subsequences that make it.
+
+        What it cost (steps, tokens, seconds) is not filled in.
+        """
+        texts = [row_text(self.text, row) for row in end.grid.subsequences]
+        segments = tuple(filter(None, texts))
+        settings = self.checkpoint.settings or PLAIN
+        segmenter = self.checkpoint.segmenter
         if settings.decoder == "sequential" and segmenter is not None:
             # The whole target came as one string. It is cut as the training targets
             # were.
             text = "".join(segments)
             return Generated(text=text, segments=segmenter.cut(text))
-        return Generated(
-            text=settings.segmentation.joiner.join(segments), segments=segments
-        )
+        text = settings.segmentation.joiner.join(segments)
+        return Generated(text=text, segments=segments)

@@ -25,27 +25,30 @@ DTYPES["stored"] = STORED
 def check_positive_int(
     name: str, value: Any, otherwise: str | None = None
 ) -> int | None:
-    """A whole number from 1 to a million, or None. `otherwise` is another value that the caller takes."""
+    """Return a setting's value if it is a whole number from 1 to a million, or None; else raise a UserError.
+
+    `name` is what the message calls it, and `otherwise` another value that may be given
+    in its place, which the message names.
+    """
     if value is None:
         return None
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Integral)
-        or not 1 <= int(value) <= MOST
-    ):
-        todo = f"give a whole number from 1 to {MOST:,}" + (
-            f" or {otherwise!r}" if otherwise else ""
-        )
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or not 1 <= int(value) <= MOST:
+        todo = f"give a whole number from 1 to {MOST:,}"
+        if otherwise:
+            todo += f" or {otherwise!r}"
         raise UserError(f"{name} is {value!r}", todo=todo)
     return int(value)
 
 
 def check_texts(sources: Iterable[str]) -> Iterator[str]:
-    """The texts, one after the other. A single string is refused, not read letter by letter."""
+    """Pass on texts one after the other, with a UserError for what is no text.
+
+    A single string is refused, not read letter by letter.
+    """
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
-        raise UserError(
-            f"the sources are one {type(sources).__name__}", todo="give a list of texts"
-        )
+        what = f"the sources are one {type(sources).__name__}"
+        raise UserError(what, todo="give a list of texts")
     for number, text in enumerate(sources):
         if not isinstance(text, str):
             raise UserError(
@@ -55,15 +58,15 @@ def check_texts(sources: Iterable[str]) -> Iterator[str]:
 
 
 def computes_bfloat16() -> bool:
-    """Whether torch multiplies bfloat16 matrices fast on this CPU, as far as oneDNN can tell."""
+    """Whether torch multiplies bfloat16 matrices fast on this CPU. True where oneDNN, which knows, is not there."""
     onednn: Any = torch.backends.mkldnn
-    return not onednn.is_available() or bool(
-        torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    if not onednn.is_available():
+        return True
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device of that name; ``auto`` is a CUDA GPU if there is one, else the CPU."""
+    """The device of that name; ``auto`` is a CUDA GPU if there is one, else the CPU. A UserError if it is not here."""
     name = str(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -71,9 +74,8 @@ def choose_device(name: str = "auto") -> torch.device:
         raise UserError("Apple's GPU is not supported", todo="use --device cpu")
     form = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
     if form is None:
-        raise UserError(
-            f"there is no device {name!r}", todo="use auto, cpu, cuda or cuda:N"
-        )
+        todo = "use auto, cpu, cuda or cuda:N"
+        raise UserError(f"there is no device {name!r}", todo=todo)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name != "cpu" and int(form[1] or 0) >= count:
         raise UserError(f"{name} is not here", todo="use --device cpu")
@@ -81,11 +83,10 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype of that name, if the device can use it."""
+    """The dtype of that name, if the device can use it; else a UserError."""
     if str(name) not in DTYPES:
-        raise UserError(
-            f"there is no dtype {name!r}", todo=f"use one of {', '.join(DTYPES)}"
-        )
+        todo = f"use one of {', '.join(DTYPES)}"
+        raise UserError(f"there is no dtype {name!r}", todo=todo)
     if name == "float16" and device.type == "cpu":
         raise UserError("float16 is not for the CPU", todo="use bfloat16 or float32")
     if name in ("int8", "int4", "stored") and device.type != "cpu":

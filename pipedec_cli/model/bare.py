@@ -44,16 +44,22 @@ class BareModel(nn.Module):
         dtype: torch.dtype,
         mappings: Sequence[Mapping] = (),
     ) -> None:
-        """Take weights from mapped files; a ValueError if they are not those that the config counts."""
+        """Put the weights into modules with transformers' names.
+
+        A ValueError if they are not those that the config counts. The `mappings` of
+        their files live as long as the model, so that memory can be given back.
+        """
         super().__init__()
-        self.config, self.dtype = config, dtype
-        # They live as long as the model, so that memory can be given back.
+        self.config = config
+        self.dtype = dtype
         self.mappings = mappings
-        self.files = files = tuple(mapping.path for mapping in mappings)
+        self.files = tuple(mapping.path for mapping in mappings)
         is_t5 = config.model_type in T5.model_types
-        shared = "shared.weight" if is_t5 else "model.embed_tokens.weight"
+        # The names under which the embedding stands once more.
         copies = list[str]()
+        shared = "model.embed_tokens.weight"
         if is_t5:
+            shared = "shared.weight"
             copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
         has_head = is_t5 and "lm_head.weight" in weights  # whose config need not say so
         if config.tie_word_embeddings and not has_head:
@@ -66,7 +72,7 @@ class BareModel(nn.Module):
             self._put(name, weights[shared])
         for stack in self.children():
             vars(stack)["config"] = config
-            vars(stack)["files"] = files
+            vars(stack)["files"] = self.files
         self._check(weights.keys())
 
     def get_input_embeddings(self) -> Any:
@@ -74,7 +80,10 @@ class BareModel(nn.Module):
         return self.model.embed_tokens  # type: ignore[union-attr]
 
     def _put(self, name: str, weight: Weight) -> None:
-        """Put a weight into the module of its name, which is made if need be. Modules with numbered children are lists."""
+        """Put a weight into the module that its name leads to, and make the modules on the way that are not there yet.
+
+        Modules with numbered children are lists.
+        """
         module: Any = self
         steps = name.split(".")
         for step, after in pairwise(steps):
@@ -88,7 +97,7 @@ class BareModel(nn.Module):
             module.register_parameter(steps[-1], weight)
 
     def _check(self, names: Any) -> None:
-        """Refuse, with a ValueError, other weights than the family has: `describe` takes some of them if they are there."""
+        """Raise a ValueError unless the `names` are just those of the model's weights: no step would miss a bias, say."""
         config: Any = self.config
         embedding = backbone_of(config).embedding(self).weight
         if config.model_type in T5.model_types:
@@ -99,6 +108,7 @@ class BareModel(nn.Module):
             raise ValueError("weights are missing, or more than config.json says")
 
     def _is_t5_whole(self, names: Any) -> bool:
+        """Whether a T5 has as many layers as its config says, each with a gate if it says so."""
         config: Any = self.config
         model: Any = self
         counts = config.num_layers, config.num_decoder_layers
@@ -117,11 +127,9 @@ class BareModel(nn.Module):
 
 
 def _by_number(name: str) -> list[tuple[int, int, str]]:
-    """The name's steps, numbers as numbers: a module has its children in their order."""
-    return [
-        (0, int(step), "") if step.isdigit() else (1, 0, step)
-        for step in name.split(".")
-    ]
+    """What a weight's name is sorted by: layer 10 comes behind layer 9, as a list of modules has them."""
+    steps = name.split(".")
+    return [(0, int(step), "") if step.isdigit() else (1, 0, step) for step in steps]
 
 
 def parameter(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:
@@ -132,7 +140,11 @@ def parameter(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:
 
 
 def read_bare(folder: Path, config: SimpleNamespace, dtype: torch.dtype) -> BareModel:
-    """The model of a folder's safetensors; a ValueError as of `BareModel`, or if weights are NaN or infinite."""
+    """Read the weights of a folder's safetensors files, which stay mapped, into a model without code.
+
+    A ValueError if they are not those of the config, or if some are NaN or infinite. A
+    file that was found finite once is not checked again.
+    """
     mappings = [Mapping(file) for file in sorted(folder.glob("model*.safetensors"))]
     weights = dict[str, Weight]()
     for mapping in mappings:
@@ -153,9 +165,9 @@ def check_sum(name: str, weight: Tensor) -> None:
     """A ValueError if a weight holds NaN or an infinite number: the sum is then no number."""
     flat = weight.detach().reshape(-1)
     for first in range(0, len(flat), _TOGETHER):
-        some = flat[first : first + _TOGETHER]
-        if not torch.isfinite(some.sum(dtype=torch.float32)):
+        chunk = flat[first : first + _TOGETHER]
+        if not torch.isfinite(chunk.sum(dtype=torch.float32)):
             raise ValueError(
                 f"its weights hold numbers that are NaN or infinite, as in {name}"
             )
-        release(some)
+        release(chunk)

@@ -133,16 +133,16 @@ class Checkpoint:
 
     @property
     def first(self) -> int | None:
-        """The token that every text of an encoder-decoder from elsewhere begins with, such as its language; None if there is none."""
+        """The token that every text of a model begins with, such as its language; None if there is none.
+
+        Only an encoder-decoder that pipedec has not trained has one.
+        """
         if self.settings is not None or self.backbone.prompted:
             return None
-        if hasattr(type(self.tokenizer), "src_lang") and (
-            target := self.tokenizer.tgt_lang
-        ):
-            return language_id(self.tokenizer, target)
-        return getattr(
-            getattr(self.model, "generation_config", None), "forced_bos_token_id", None
-        )
+        if hasattr(type(self.tokenizer), "src_lang") and self.tokenizer.tgt_lang:
+            return language_id(self.tokenizer, self.tokenizer.tgt_lang)
+        generation = getattr(self.model, "generation_config", None)
+        return getattr(generation, "forced_bos_token_id", None)
 
     @property
     def eos(self) -> int:
@@ -163,25 +163,23 @@ class Checkpoint:
     @property
     def positions(self) -> int | None:
         """The number of positions that a decoder-only model was made for; None if there is no such number."""
-        return (
-            getattr(self.model.config, "max_position_embeddings", None)
-            if self.backbone.prompted
-            else None
-        )
+        if not self.backbone.prompted:
+            return None
+        return getattr(self.model.config, "max_position_embeddings", None)
 
     @property
     def places(self) -> int | None:
-        """The most tokens of a source where positions are looked up in a table, or turn in another way beyond a length."""
+        """The most tokens that a source may have, because of its positions; None if these set no bound.
+
+        They do where positions are looked up in a table, and where a rotary embedding
+        turns in another way beyond a length.
+        """
         config = self.model.config
-        rope = getattr(self.model.config, "rope_parameters", None) or {}
-        most = rope.get("original_max_position_embeddings") or getattr(
-            config, "max_position_embeddings", None
-        )
-        return (
-            most
-            if self.backbone.learned or rope.get("rope_type") in ("dynamic", "longrope")
-            else None
-        )
+        rope = getattr(config, "rope_parameters", None) or {}
+        if self.backbone.learned or rope.get("rope_type") in ("dynamic", "longrope"):
+            most = getattr(config, "max_position_embeddings", None)
+            return rope.get("original_max_position_embeddings") or most
+        return None
 
     @property
     def together(self) -> bool:
@@ -193,23 +191,36 @@ class Checkpoint:
     def codec(self) -> TextCodec:
         """The codec of texts and ids, as this checkpoint was trained with it."""
         used = self.settings or PLAIN
-        prompt = (
-            self.prompt(used.prompt, chat=used.chat) if self.backbone.prompted else None
+        prompt = None
+        if self.backbone.prompted:
+            prompt = self.prompt(used.prompt, chat=used.chat)
+        around = None
+        if self.backbone.framed:
+            around = ids_around(self.tokenizer)
+            self._require_known([*around[0], *around[1]])
+        return TextCodec(
+            self.tokenizer,
+            used.source_prefix,
+            used.max_source_tokens,
+            self.eos,
+            prompt,
+            around=around,
+            places=self.places,
         )
-        around = (
-            self._known(*ids_around(self.tokenizer)) if self.backbone.framed else None
-        )
-        how = (used.source_prefix, used.max_source_tokens, self.eos, prompt)
-        return TextCodec(self.tokenizer, *how, around=around, places=self.places)
 
     def prompt(self, template: str, *, chat: bool) -> Prompt:
         """The prompt that a template makes; a UserError if the template does not fit."""
         prompt = prompt_around(self.tokenizer, template, chat=chat)
-        self._known(TextCodec(self.tokenizer, "", 0, self.eos).prompted(prompt, ""), [])
+        codec = TextCodec(self.tokenizer, "", 0, self.eos)
+        self._require_known(codec.prompted(prompt, ""))
         return prompt
 
     def prefix(self, template: str | None, *, chat: bool | None) -> str:
-        """What a template puts before the sources of an encoder; a UserError for a text behind them, and for a chat."""
+        """The text that a template puts before the sources of a model with an encoder; "" without a template.
+
+        A UserError for a template with text behind the source, and for a `chat` that is
+        true or false rather than None: an encoder reads a source alone.
+        """
         before, source, behind = (template or SOURCE).partition(SOURCE)
         if source and not behind and chat is None:
             return before
@@ -219,32 +230,31 @@ class Checkpoint:
         todo = f"leave --chat out, and end --prompt-template in {SOURCE}"
         raise UserError(what, todo=todo)
 
-    def _known(self, head: list[int], tail: list[int]) -> tuple[list[int], list[int]]:
-        """The same ids around a source, if all are in the model's vocabulary; else a UserError."""
-        if (largest := max([*head, *tail], default=0)) >= self.model.config.vocab_size:
+    def _require_known(self, ids: list[int]) -> None:
+        """Raise a UserError if ids that stand around a source are not in the model's vocabulary."""
+        largest = max(ids, default=0)
+        if largest >= self.model.config.vocab_size:
             what = f"a token with the id {largest} stands around a source, and the model does not know it"
-            raise UserError(
-                what,
-                where=self.name,
-                todo="use another template, or take another model",
-            )
-        return head, tail
+            todo = "use another template, or take another model"
+            raise UserError(what, where=self.name, todo=todo)
 
     def end_as_usual(self, *, chat: bool | None = None) -> None:
-        """Let a decoder-only model from elsewhere end its texts as its tokenizer says, in a `chat` also with a turn.
+        """Set the main end of a decoder-only model's texts (`eos`): what its tokenizer says, in a `chat` the end of a turn.
 
         `chat` is as the settings say by default. Other models stay as they are.
         """
         if self.backbone.prompted:
-            chat = (self.settings or PLAIN).chat if chat is None else chat
+            if chat is None:
+                chat = (self.settings or PLAIN).chat
             self.eos = text_end(self.tokenizer, ends_of(self.model.config), chat=chat)
 
 
 def fingerprint(checkpoint: Checkpoint) -> str | None:
-    """The SHA-256 of a folder's weights, configuration and tokenizer, or of a GGUF file; the commit of a hub model, if it is known.
+    """What tells a model apart: the SHA-256 of a folder's weights, configuration and tokenizer, or of a GGUF file.
 
-    It does not depend on where the folder lies. Folders inside it, such as a training's
-    ``checkpoint-N``, do not count.
+    Of a hub model it is the commit, None if that is not known. It does not depend on
+    where the folder lies. Folders inside it, such as a training's ``checkpoint-N``, do
+    not count.
     """
     folder = Path(checkpoint.name)
     if is_gguf(folder):
@@ -252,9 +262,9 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
     if not folder.is_dir():
         return getattr(checkpoint.model.config, "_commit_hash", None)
     skipped = _WITHOUT_EFFECT
-    digest = hashlib.sha256()
     if _is_completed(folder):
         skipped -= {GENERATION}
+    digest = hashlib.sha256()
     for file in sorted(folder.iterdir()):
         if file.is_file() and file.suffix in _WITH_EFFECT and file.name not in skipped:
             digest.update(f"{file.name} {file_sha256(file)}\n".encode())
@@ -262,14 +272,14 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
 
 
 def _is_completed(folder: Path) -> bool:
-    """Whether a folder's generation_config.json names what opens a text, or what ends it, and config.json does not."""
+    """Whether a folder's generation_config.json may name what opens a text, or what ends it, and config.json does not."""
     config = contents(folder / CONFIG)
     generation = folder / GENERATION
     if b'"decoder_start_token_id"' not in config:
         return True
-    return generation.exists() and bool(
-        named_ends(as_json(config, CONFIG), read_generation(generation))
-    )
+    if not generation.exists():
+        return False
+    return bool(named_ends(as_json(config, CONFIG), read_generation(generation)))
 
 
 def load_checkpoint(
@@ -279,10 +289,17 @@ def load_checkpoint(
     device: str = "cpu",
     computed: torch.dtype | None = None,
 ) -> Checkpoint:
-    """Load a local folder, a GGUF file or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
+    """Load a local folder, a GGUF file or a hub model; a UserError says why it cannot be loaded.
 
-    If nothing but the compiled kernels is to compute it, in the dtype `computed`, the
-    model may be a `BareModel`.
+    A local path never calls the hub.
+
+    Args:
+        name: The folder, the file or the hub's name.
+        dtype: Of the weights.
+        device: As torch calls it.
+        computed: The dtype that the compiled kernels are to compute in, if nothing else
+            is to compute it: then the model may be a `BareModel`, which is loaded
+            faster. None if transformers may be asked for more.
     """
     local = require_model(name) or is_gguf(name)
     model, tokenizer, content = _read_files(name, dtype, computed, local=local)
@@ -302,7 +319,12 @@ def load_checkpoint(
 def _read_files(
     name: str, dtype: torch.dtype, computed: torch.dtype | None, *, local: bool
 ) -> Any:
-    """The model, the tokenizer, and our settings as they stand in config.json; see `load_checkpoint`."""
+    """The model, the tokenizer, and our settings as they stand in config.json, None without any.
+
+    The weights are in `dtype`. If nothing but the compiled kernels is to compute them,
+    in the dtype `computed`, the model may be without modules. `local` is whether `name`
+    is no name on the hub. Whatever a library raises becomes a UserError that says why.
+    """
     try:
         if local and computed:
             bare = _read_bare(name, dtype, computed)
@@ -346,21 +368,26 @@ def _reason(error: BaseException) -> str:
 
 
 def _read_bare(name: str, dtype: torch.dtype, computed: torch.dtype) -> Any:
-    """The model, tokenizer and settings without transformers; None if it is needed."""
-    if not is_gguf(name):
-        folder = Path(name)
-        return read_folder(folder, dtype, computed) or read_foreign(
-            folder, dtype, computed
-        )
-    folder = Path(loadable(name, is_bare=True))
-    return read_folder(folder, dtype, computed, local_files(name))
+    """Load a folder or a GGUF file for the compiled kernels alone, without the modules of transformers.
+
+    Returns the model, its tokenizer, and our settings as they stand in config.json;
+    None if transformers is needed. `dtype` is that of the weights, `computed` the one
+    that the kernels are to compute in.
+    """
+    if is_gguf(name):
+        folder = Path(loadable(name, is_bare=True))
+        return read_folder(folder, dtype, computed, local_files(name))
+    folder = Path(name)
+    by_us = read_folder(folder, dtype, computed)
+    # Of a folder that another version of transformers wrote, only the weights.
+    return by_us or read_foreign(folder, dtype, computed)
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write config.json, model.safetensors or adapters, the tokenizer's files and sentences.json.
+    """Write a checkpoint to a folder: config.json, model.safetensors or adapters, the tokenizer's files and sentences.json.
 
-    A folder is a model if it holds config.json: this file is deleted first and written
-    last.
+    The model's config gets our settings and its ends. A folder is a model if it holds
+    config.json: this file is deleted first and written last.
     """
     assert checkpoint.settings is not None, (
         "a checkpoint is saved with the settings it was trained under"
@@ -369,9 +396,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
 
     model = checkpoint.model
     setattr(model.config, KEY, msgspec.to_builtins(checkpoint.settings))
-    model.config.eos_token_id = (
-        checkpoint.eos if len(checkpoint.ends) == 1 else [*checkpoint.ends]
-    )
+    ends = [*checkpoint.ends]
+    model.config.eos_token_id = ends[0] if len(ends) == 1 else ends
     # The base's own sampling does not fit what was trained: `generate` is greedy and
     # ends as the config says.
     model.generation_config = transformers.GenerationConfig.from_model_config(
@@ -389,9 +415,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
             checkpoint.tokenizer.save_pretrained(written)
         if checkpoint.segmenter is not None:
             save_segmenter(written, checkpoint.segmenter)
-        mode = (
-            (written / CONFIG).stat().st_mode
-        )  # safetensors lets only the owner read its file
+        # safetensors lets only the owner read its file.
+        mode = (written / CONFIG).stat().st_mode
         (folder / CONFIG).unlink(missing_ok=True)
         # Older weights of another kind, or in several files, would be taken for a part
         # of these.

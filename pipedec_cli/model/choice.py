@@ -31,7 +31,10 @@ class Choice:
             check_positive_int(name, getattr(self, name))
 
     def refuse(self, checkpoint: Checkpoint, *, listed: bool = False) -> None:
-        """Raise a UserError for what says nothing where all rows are known; a delay applies to items of lists."""
+        """Raise a UserError for a choice that means nothing to a checkpoint that writes fields, whose rows are all known.
+
+        If there are lists of objects (`listed`), a delay applies to their items.
+        """
         for name in ("delay", "empty_rows", "stop_on_repeat", "sub_max"):
             applies = listed and name == "delay"
             if getattr(self, name) is None or applies:
@@ -40,7 +43,10 @@ class Choice:
             raise UserError(what, todo=f"leave {name} out")
 
     def schedule(self, checkpoint: Checkpoint) -> Schedule:
-        """When rows start. Raises a UserError for a delay that the checkpoint was not trained for."""
+        """When rows start: as was chosen, else as the checkpoint was trained.
+
+        Raises a UserError for a delay that it was not trained for.
+        """
         if self.delay != "wait":
             check_positive_int("delay", self.delay, "wait")
         settings = checkpoint.settings or PLAIN

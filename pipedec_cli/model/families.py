@@ -19,7 +19,7 @@ OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 
 
 def listed(ids: Any) -> list[Any]:
-    """The ids that a config names under one key: none, one or a list."""
+    """The ids that a config names under one key, as a list: it may name none, one or a list of them."""
     if ids is None:
         return []
     return ids if isinstance(ids, list) else [ids]
@@ -74,23 +74,21 @@ class Backbone:
     def opener(self, config: Any) -> int:
         """The id that opens a subsequence; of a decoder-only model its bos token, else its eos token."""
         names = ("bos_token_id",) if self.prompted else OPENERS
-        given = (getattr(config, name, None) for name in names)
-        opener = next((value for value in given if value is not None), None)
-        return ends_of(config)[0] if opener is None else int(opener)
+        for name in names:
+            opener = getattr(config, name, None)
+            if opener is not None:
+                return int(opener)
+        return ends_of(config)[0]
 
     def fresh(self, config: Any) -> Any:
-        """A model in float32 with weights drawn from torch's global generator."""
+        """A model of transformers with this config, in float32, with weights drawn from torch's global generator."""
         import transformers
 
-        if isinstance(
-            config, SimpleNamespace
-        ):  # of a model that was read without transformers
-            config = type(
-                transformers.AutoConfig.for_model(config.model_type)
-            ).from_dict(vars(config))
-        return getattr(transformers, self.auto_class).from_config(
-            config, dtype=torch.float32
-        )
+        if isinstance(config, SimpleNamespace):  # it was read without transformers
+            usual = transformers.AutoConfig.for_model(config.model_type)
+            config = type(usual).from_dict(vars(config))
+        auto_class = getattr(transformers, self.auto_class)
+        return auto_class.from_config(config, dtype=torch.float32)
 
 
 #: The most layers, and the most of each other size in a config.
@@ -100,24 +98,23 @@ _MOST_PLACES = 1 << 40
 _MOST_TABLE = 1 << 16
 #: The sizes in a config, by their names in all families.
 _SIZES: Final = (
-    *(
-        "vocab_size",
-        "d_model",
-        "d_kv",
-        "d_ff",
-        "num_heads",
-        "hidden_size",
-        "intermediate_size",
-        "head_dim",
-    ),
-    *(
-        "num_attention_heads",
-        "num_key_value_heads",
-        "encoder_attention_heads",
-        "decoder_attention_heads",
-    ),
-    *("encoder_ffn_dim", "decoder_ffn_dim", "sliding_window"),
-    *("relative_attention_num_buckets", "relative_attention_max_distance"),
+    "vocab_size",
+    "d_model",
+    "d_kv",
+    "d_ff",
+    "num_heads",
+    "hidden_size",
+    "intermediate_size",
+    "head_dim",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "sliding_window",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
 )
 _LAYERS: Final = (
     "num_layers",
@@ -129,30 +126,34 @@ _LAYERS: Final = (
 
 
 def check_config(config: Any) -> None:
-    """Refuse, with a ValueError, a config with ids, sizes, heads or numbers that the code of a step cannot take.
+    """Raise a ValueError for a config with ids, sizes, heads or numbers that the code of a step cannot take.
 
     Whether they fit the weights is checked when these are loaded.
     """
-    halves = [getattr(config, half, None) for half in ("encoder", "decoder")]
-    for part in filter(
-        None, (config, *halves, getattr(halves[0], "text_config", None))
-    ):
-        _check_sizes(part)
+    encoder = getattr(config, "encoder", None)
+    decoder = getattr(config, "decoder", None)
+    for part in (config, encoder, decoder, getattr(encoder, "text_config", None)):
+        if part:
+            _check_sizes(part)
     ends = listed(config.eos_token_id)
     if not ends:
         raise ValueError("it names no eos_token_id, which ends a text")
-    ids = [(name, getattr(config, name, None)) for name in OPENERS]
-    ids += [("eos_token_id", end) for end in ends]
-    for name, value in ids:
-        is_known = type(value) is int and 0 <= value < config.vocab_size
-        if not is_known and (value is not None or name == "eos_token_id"):
-            raise ValueError(
-                f"{name} {value!r} is not below vocab_size {config.vocab_size}"
-            )
+    for name in OPENERS:
+        opener = getattr(config, name, None)
+        if opener is not None:
+            _check_id(name, opener, config.vocab_size)
+    for end in ends:
+        _check_id("eos_token_id", end, config.vocab_size)
+
+
+def _check_id(name: str, value: Any, vocab_size: int) -> None:
+    """Raise a ValueError if the value of a config's key `name` is no token id."""
+    if type(value) is not int or not 0 <= value < vocab_size:
+        raise ValueError(f"{name} {value!r} is not below vocab_size {vocab_size}")
 
 
 def _check_sizes(config: Any) -> None:
-    """The same of a config without its ids, or of one half of a config."""
+    """Raise a ValueError for sizes, heads or numbers in a config, or in one half of it, that a step cannot take."""
     _check_bounds(config)
     for name, value in vars(config).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -165,7 +166,7 @@ def _check_sizes(config: Any) -> None:
 
 
 def _check_bounds(config: Any) -> None:
-    """The same of the sizes alone: whole numbers, none of them too large."""
+    """Raise a ValueError if a size in a config is no whole number, or too large."""
     bounds = dict.fromkeys(_SIZES, _MOST) | dict.fromkeys(_LAYERS, _MOST_LAYERS)
     # BART's relatives make a table of positions.
     is_table = hasattr(config, "decoder_layers")
@@ -181,7 +182,7 @@ def _check_bounds(config: Any) -> None:
 
 
 def _check_buckets(config: Any) -> None:
-    """The same of a T5's distances."""
+    """Raise a ValueError if a T5's relative distances do not fit the buckets that they are sorted into."""
     farthest = config.relative_attention_max_distance
     buckets = config.relative_attention_num_buckets
     if buckets < 4 or farthest <= buckets // 2:
@@ -192,7 +193,7 @@ def _check_buckets(config: Any) -> None:
 
 
 def _check_heads(config: Any) -> None:
-    """The same of a decoder-only model's heads."""
+    """Raise a ValueError if the number of a decoder-only model's heads, or their width, cannot be."""
     heads = config.num_attention_heads
     shared = config.num_key_value_heads
     if heads % (shared or heads):
@@ -206,7 +207,7 @@ def _check_heads(config: Any) -> None:
 
 
 def _check_layer_types(config: Any) -> None:
-    """The same of the kinds of a decoder-only model's layers. A UserError says if some do not attend."""
+    """Raise a UserError if some layers of a decoder-only model do not attend, a ValueError if a window has no width."""
     kinds = set(getattr(config, "layer_types", None) or ())
     others = kinds - {"full_attention", "sliding_attention"}
     if others:
@@ -214,10 +215,8 @@ def _check_layer_types(config: Any) -> None:
         what = f"a {config.model_type!r} model with layers of the kind {kind!r} cannot decode a grid"
         todo = "take a model whose layers all attend; docs/backbones.md lists the tested families"
         raise UserError(what, todo=todo)
-    is_used = "sliding_attention" in kinds and getattr(
-        config, "use_sliding_window", True
-    )
-    if is_used and not config.sliding_window:
+    has_window = getattr(config, "use_sliding_window", True)
+    if "sliding_attention" in kinds and has_window and not config.sliding_window:
         raise ValueError(
             "there is no sliding_window for the sliding_attention of its layer_types"
         )
@@ -251,18 +250,19 @@ T5 = Backbone(
 
 
 def _rotary_sizes(config: Any) -> Sizes:
+    """The sizes of a decoder with rotary positions, by its config. Several heads may share keys and values."""
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     shared = getattr(config, "num_key_value_heads", None) or heads
-    if getattr(config, "multi_query", False) and not getattr(
-        config, "new_decoder_architecture", False
-    ):
-        shared = 1  # of a Falcon
+    is_new_falcon = getattr(config, "new_decoder_architecture", False)
+    if getattr(config, "multi_query", False) and not is_new_falcon:
+        shared = 1
     feed = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     return Sizes(config.num_hidden_layers, shared, width, config.hidden_size, feed)
 
 
 def _bart_sizes(config: Any) -> Sizes:
+    """The sizes of a BART's decoder, by its config."""
     heads = config.decoder_attention_heads
     width: int = config.d_model
     return Sizes(
@@ -271,24 +271,26 @@ def _bart_sizes(config: Any) -> Sizes:
 
 
 def _capped(head: Function, cap: float | None) -> Function:
-    """The head with its logits bounded softly to ±cap; None is no bound."""
-    return head if cap is None else lambda states: (head(states) / cap).tanh() * cap
+    """The function `head`, which makes logits, with these bounded softly to ±cap; None is no bound."""
+    if cap is None:
+        return head
+    return lambda states: (head(states) / cap).tanh() * cap
 
 
 def _logits(model: Any) -> Function:
-    """The output matrix of a decoder-only model, with the factor and the bound that its config names."""
+    """What makes logits of a decoder-only model's states: its output matrix, a factor and a bound that its config names."""
     config = model.config
     matrix = model.get_output_embeddings()
-    factor = (getattr(config, "logit_scale", None) or 1.0) / (
-        getattr(config, "logits_scaling", None) or 1.0
-    )
+    times = getattr(config, "logit_scale", None) or 1.0
+    divided_by = getattr(config, "logits_scaling", None) or 1.0
+    factor = times / divided_by
     scaled = matrix if factor == 1.0 else lambda states: matrix(states) * factor
     return _capped(scaled, getattr(config, "final_logit_softcapping", None))
 
 
 @cache
 def _decoder_only(model_type: str) -> Backbone:
-    """Any model with rotary positions: no list decides, but `check_fit` when it is loaded."""
+    """How a decoder-only model of any type is run. No list says which types can be: `check_fit` tries it when it is loaded."""
     return Backbone(
         name=TESTED.get(model_type, model_type),
         model_types=(model_type,),
@@ -319,12 +321,16 @@ T5GEMMA: Final = Backbone(
 
 
 def _merged_source_kv(layer: Any) -> tuple[Function, Function]:
-    """Keys and values of a source from the layer's own matrices, which a T5Gemma 2 has in place of others."""
+    """What makes the keys, and what makes the values, of a source in a T5Gemma 2's layer, [..., heads * width].
+
+    A layer has no matrices for that: it takes those of its self-attention.
+    """
     own = layer.self_attn
 
     def keys(states: Tensor) -> Tensor:
-        made: Tensor = own.k_norm(own.k_proj(states).unflatten(-1, (-1, own.head_dim)))
-        return made.flatten(-2)
+        by_head = own.k_proj(states).unflatten(-1, (-1, own.head_dim))
+        normed: Tensor = own.k_norm(by_head)
+        return normed.flatten(-2)
 
     return keys, own.v_proj
 
@@ -385,5 +391,5 @@ TESTED: Final = {
 
 
 def backbone_of(config: Any) -> Backbone:
-    """The family of a model, by its config; of a model that is none of them, how decoder-only models are run."""
+    """The family of a model, by its config. A model of a type that is not listed counts as decoder-only."""
     return FAMILIES.get(config.model_type) or _decoder_only(config.model_type)

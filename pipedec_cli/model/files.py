@@ -39,9 +39,10 @@ from pipedec_cli.model.pretrained import (
 
 #: Values that transformers leaves out of config.json where they are its defaults.
 _DEFAULTS: Final = {
-    **dict.fromkeys(
-        ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
-    ),
+    "bos_token_id": None,
+    "pad_token_id": None,
+    "eos_token_id": None,
+    "decoder_start_token_id": None,
     "is_encoder_decoder": False,
 }
 #: Files that add to what tokenizer.json and tokenizer_config.json say.
@@ -52,8 +53,14 @@ _OLDER: Final = (
     "additional_chat_templates",
     *_ADAPTERS,
 )
-_NAMED: Final = tuple(
-    f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_NAMED: Final = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
 )
 #: What a T5's config calls otherwise; transformers takes these names as well.
 _T5_OTHERS: Final = frozenset(
@@ -62,7 +69,11 @@ _T5_OTHERS: Final = frozenset(
 
 
 def _require_told(settings: dict[str, Any], model_type: str) -> None:
-    """Raise a ValueError if a tokenizer_config.json leaves something to transformers."""
+    """Raise a ValueError unless a tokenizer_config.json and tokenizer.json say all of a tokenizer.
+
+    `settings` is the content of tokenizer_config.json. Where they do not, transformers
+    adds something of its own.
+    """
     is_told = (
         settings.get("backend") == "tokenizers"
         and isinstance(settings.get("extra_special_tokens") or [], list)
@@ -126,7 +137,12 @@ class FileTokenizer:
         split_special_tokens: bool | None = None,
         verbose: bool = True,
     ) -> dict[str, Any]:
-        """The ids of a text, or of each of several texts, under ``input_ids``."""
+        """The ids of a text, or of each of several texts, under ``input_ids``; called as transformers' tokenizers are.
+
+        With `add_special_tokens` those that the tokenizer puts around a text are among
+        them. `split_special_tokens` reads special tokens in a text as text; None is as
+        the attribute of that name says. `verbose` does nothing.
+        """
         split = (
             self.split_special_tokens
             if split_special_tokens is None
@@ -175,7 +191,7 @@ class FileTokenizer:
 
 
 def _has_older_names(content: dict[str, Any]) -> bool:
-    """Whether a config.json says something under a name that transformers reads, and that is not read here."""
+    """Whether a config.json says something under an older name, which transformers reads and the kernels' config does not."""
     older = OLDER | (_T5_OTHERS if content["model_type"] in T5.model_types else set())
     rope = content.get("rope_parameters") or {}
     kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
@@ -189,10 +205,12 @@ def read_folder(
     computed: torch.dtype,
     files: Sequence[Path] = (),
 ) -> tuple[BareModel, FileTokenizer, Any] | None:
-    """The model in `dtype`, the tokenizer, and our settings in config.json; None if transformers is needed for them.
+    """Read a model for the compiled kernels from a folder's own files.
 
-    `computed` is the dtype that the kernels are to compute in. The folder of a GGUF
-    model is bare: its weights are in `files`.
+    Returns the model, whose small weights are in `dtype`, the tokenizer, and our
+    settings in config.json; None if transformers is needed for something. `computed` is
+    the dtype that the kernels are to compute in. The folder of a GGUF model has no
+    weights: they are in `files`.
     """
     try:
         return _read_fitting(folder, dtype, computed, files)
@@ -203,7 +221,7 @@ def read_folder(
 def _read_fitting(
     folder: Path, dtype: torch.dtype, computed: torch.dtype, files: Sequence[Path]
 ) -> tuple[BareModel, FileTokenizer, Any] | None:
-    """The same; any error if something does not fit."""
+    """The model, the tokenizer and our settings of a folder, as in `read_folder`; None, or any error, if something does not fit."""
     content = json.loads((folder / CONFIG).read_bytes())
     config = _config_of(folder, content)
     if not _is_whole(folder, config) or _has_older_names(content):
@@ -229,7 +247,10 @@ def _read_fitting(
 
 
 def _config_of(folder: Path, content: dict[str, Any]) -> SimpleNamespace:
-    """The config with what transformers leaves out, and the ends that generation_config.json names as well."""
+    """The `content` of config.json as attributes, with the defaults that transformers leaves out.
+
+    The ends of a text that generation_config.json names are added.
+    """
     generation: Path | None = folder / GENERATION
     if not (folder / GENERATION).exists():
         generation = None

@@ -23,7 +23,7 @@ _NARROW = 0.05
 
 
 def check_fit(model: Any, name: str) -> None:
-    """A UserError says which rule the decoder-only model of that name breaks.
+    """Try whether a decoder-only model can decode a grid; a UserError says which rule the model of that name breaks.
 
     Its layers must take any mask and positions; with a causal mask their logits are
     then the model's own. Nothing but the difference of two positions may count, and a
@@ -42,9 +42,8 @@ def check_fit(model: Any, name: str) -> None:
             raise ValueError("what it computes of a few tokens is no number")
         try:
             rules, shapes = _computed(model, tokens, own)
-        except (
-            Exception
-        ) as error:  # whatever a module raises that has no place for what we say
+        # Whatever a module raises that has no place for what we say.
+        except Exception as error:
             why = f"its layers do not take our mask ({first_line(error)})"
             raise _no_grid(model, name, why) from error
     most = own.abs().max()
@@ -60,7 +59,7 @@ def check_fit(model: Any, name: str) -> None:
 class _Rule(NamedTuple):
     """Logits [1, n, vocabulary] that are to be the same as others, and what is at fault if they are not."""
 
-    found: Tensor
+    computed: Tensor
     wanted: Tensor
     fault: str
 
@@ -74,9 +73,11 @@ def _few_tokens(model: Any) -> Tensor:
 def _computed(
     model: Any, tokens: Tensor, own: Tensor
 ) -> tuple[list[_Rule], list[tuple[int, ...]]]:
-    """What our masks and positions make of the tokens, a rule each, and the shapes of the keys and values.
+    """Compute a few tokens with our masks and positions: the rules that are to hold, and the shapes of keys and values.
 
-    `own` are the model's own logits, [1, n, vocabulary].
+    `tokens` are ids, [1, n], and `own` the model's own logits of them, [1, n,
+    vocabulary]. Each shape is (heads, width), of the keys and of the values of each
+    layer.
     """
     causal = torch.ones(_ALL, _ALL, dtype=torch.bool, device=model.device).tril()[None]
     position = torch.arange(_ALL, device=model.device)[None]
@@ -90,9 +91,8 @@ def _computed(
     ours = _logits(model, tokens, position, causal, seen)
     moved = _logits(model, tokens, position + _SHIFT, causal)
     rows = _logits(model, tokens, beside, apart)[:, alone]
-    row = _logits(
-        model, tokens[:, alone], beside[:, alone], apart[:, alone][:, :, alone]
-    )
+    mask = apart[:, alone][:, :, alone]
+    row = _logits(model, tokens[:, alone], beside[:, alone], mask)
     rules = [
         _Rule(ours, own, "with a causal mask its layers do not give its own logits"),
         _Rule(
@@ -122,14 +122,19 @@ def _logits(
 
 
 def _differs(rule: _Rule, most: Tensor, dtype: torch.dtype) -> bool:
-    """Whether logits differ by more than rounding. `most` is the size of the model's largest logit."""
-    off = (rule.found - rule.wanted).abs().amax(-1) / most
+    """Whether the logits of a rule differ by more than rounding in this dtype.
+
+    `most` is the size of the model's largest logit. In float32 all tokens must be
+    alike, in others most of them.
+    """
+    difference = (rule.computed - rule.wanted).abs().amax(-1) / most
     if dtype == torch.float32:
-        return bool(off.max() > _EXACT)
-    return bool(off.median() > _NARROW)
+        return bool(difference.max() > _EXACT)
+    return bool(difference.median() > _NARROW)
 
 
 def _no_grid(model: Any, name: str, why: str) -> UserError:
+    """The error of a model that cannot decode a grid, and why."""
     kind = model.config.model_type
     return UserError(
         f"{name} is a {kind!r} model, which cannot decode a grid: {why}",
@@ -147,10 +152,9 @@ class _Seen(Cache):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values, [n, heads, queries, width], as they are."""
-        self.shapes += [
-            (one.shape[1], one.shape[3]) for one in (key_states, value_states)
-        ]
+        """Note the shapes of keys and values, [n, heads, queries, width], and return both as they are."""
+        for states in (key_states, value_states):
+            self.shapes.append((states.shape[1], states.shape[3]))
         return key_states, value_states
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

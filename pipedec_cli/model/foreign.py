@@ -19,9 +19,11 @@ from pipedec_cli.model.pretrained import (
 
 
 def read_foreign(folder: Path, dtype: torch.dtype, computed: torch.dtype) -> Any:
-    """The model in `dtype`, the tokenizer, and our settings; None if transformers is needed for the weights.
+    """Read a folder's weights as they stand, and its config and tokenizer by transformers.
 
-    Its modules would take 4 bytes for each weight. `computed` is the dtype that the
+    Returns the model, whose weights are in `dtype` where they are converted, the
+    tokenizer, and our settings in config.json; None if transformers is needed for the
+    weights, whose modules would take 4 bytes for each. `computed` is the dtype that the
     kernels are to compute in.
     """
     is_adapter = (folder / "adapter_config.json").exists()

@@ -73,7 +73,7 @@ def read_header(path: Path) -> Header:
 
 
 class _Reader:
-    """The bytes of a header, read one value after the other."""
+    """The bytes of a header, read one value after the other. A ValueError for what a header cannot say."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -81,6 +81,7 @@ class _Reader:
         self.elements = 0  # of all arrays so far
 
     def header(self) -> Header:
+        """The whole header, from the first byte on."""
         if self.take(4) != b"GGUF":
             raise ValueError("it is no GGUF file")
         (version,) = self.numbers("I")
@@ -129,6 +130,7 @@ class _Reader:
         return self.take(*self.numbers("Q")).decode("utf-8", errors="replace")
 
     def value(self, kind: int) -> Any:
+        """The next value, of this type: a number, a text, a tuple of numbers, or how many texts an array has."""
         if kind == _TEXT:
             return self.text()
         if kind in _NUMBERS:
@@ -256,14 +258,12 @@ def content_sha256(files: Sequence[Path]) -> str:
 
 
 def loadable(name: str, *, is_bare: bool = False) -> str:
-    """The same name of a folder or a hub model; of a GGUF file a folder in the cache, which transformers can load.
+    """What transformers can load for a name: a GGUF file's folder in the cache; a folder's or hub model's own name.
 
     With `is_bare` the folder has no weights, but says where the file has them; see
-    `read_weights`.
-
-    The file is read now if it was not read before. The folder is named by its content,
-    and is there as a whole or not at all. A UserError if the file cannot be read, or
-    the folder cannot be written; an OSError if the disk is full.
+    `read_weights`. The file is read now if it was not read before. The folder is named
+    by its content, and is there as a whole or not at all. A UserError if the file
+    cannot be read, or the folder cannot be written; an OSError if the disk is full.
     """
     if not is_gguf(name):
         return name
@@ -282,14 +282,17 @@ def loadable(name: str, *, is_bare: bool = False) -> str:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove what processes that are gone have left unfinished."""
+    """Remove from a folder the unfinished folders of processes that ended long ago."""
     for left in folder.glob(f"{UNFINISHED}*"):
         if time.time() - left.stat().st_mtime > _ABANDONED:
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _make_folder(files: Sequence[Path], folder: Path, *, is_bare: bool) -> None:
-    """Write a model's folder beside its place, and move it there when it is whole."""
+    """Write the model of GGUF files into a folder, which is there as a whole or not at all.
+
+    It is written beside its place, and moved there at the end.
+    """
     with TemporaryDirectory(dir=folder.parent, prefix=UNFINISHED) as unfinished:
         made = Path(unfinished) / "model"
         made.mkdir(mode=0o700)
@@ -314,7 +317,10 @@ def _size_and_time(path: Path) -> list[int]:
 
 
 def _raise_plainly(error: Exception, name: str) -> None:
-    """Raise a plain error in place of that of reading a file or of writing its folder; nothing in place of any other."""
+    """Raise an error in plain words in place of one of reading a file or writing its folder.
+
+    It returns for any other error, which the caller raises again.
+    """
     if is_out_of_space(error):
         what = f"no room for the weights of {name} (XDG_CACHE_HOME names this folder)"
         raise OSError(errno.ENOSPC, what, str(cache_folder())) from error
@@ -331,7 +337,7 @@ def _raise_plainly(error: Exception, name: str) -> None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder is the user's own and has the files that were written, unchanged."""
+    """Whether a folder in the cache is the user's own and has all files that were written, unchanged."""
     with suppress(OSError, ValueError, AttributeError):
         listed = json.loads((folder / _FILES).read_text(encoding="utf-8"))
         states = {name: _size_and_time(folder / name) for name in listed}
@@ -340,9 +346,10 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _read(files: Sequence[Path], folder: Path, *, is_bare: bool) -> None:
-    """Write the model of a file, or of all its parts, into a folder in transformers' format.
+    """Write the model of a GGUF file, or of all its parts (`files`), into a folder in transformers' format.
 
-    The weights are in float32; a bare folder says in place of them where they are.
+    The weights are in float32; a folder that `is_bare` says in place of them where they
+    are.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -432,7 +439,10 @@ def _check_tensors(
 def _place_of(
     name: str, tensor: StoredTensor, files: Sequence[Path], kind: str, config: Any
 ) -> Place:
-    """Where a weight is, and how it differs from that of transformers."""
+    """Where a weight, by its name in GGUF, is in the files, and how it differs from that of transformers.
+
+    `kind` is the family as llama.cpp calls it, `config` that of transformers.
+    """
     heads = 0
     if kind == "llama" and ".attn_q." in name:
         heads = config.num_attention_heads
@@ -444,7 +454,10 @@ def _place_of(
 
 
 def _scale_as_llama3(config: Any, factors: StoredTensor) -> None:
-    """Scale the rotary embedding as that of a Llama 3. A ValueError if these are not its divisors."""
+    """Set in a config that the rotary embedding is scaled as that of a Llama 3, by the largest of its divisors, `factors`.
+
+    A ValueError if these are not the divisors that transformers then has.
+    """
     divisors = torch.tensor(factors.values())
     scaled = LLAMA3 | {"factor": float(divisors.max())}
     config.rope_parameters = config.rope_parameters | scaled
@@ -457,7 +470,11 @@ def _scale_as_llama3(config: Any, factors: StoredTensor) -> None:
 def _settings(
     kind: str, metadata: dict[str, Any], tensors: dict[str, StoredTensor]
 ) -> tuple[str, dict[str, Any]]:
-    """The model's name in transformers, and its settings. What a file does not say is as in llama.cpp."""
+    """The model's type in transformers, and its settings by their names there. What a file does not say is as in llama.cpp.
+
+    `kind` is the family as llama.cpp calls it, `metadata` the keys of the header, which
+    begin with the family. A ValueError for settings that are not known.
+    """
     architecture = _READ[kind]
     if kind == "llama" and metadata.get("llama.expert_count"):
         architecture = "mixtral"
@@ -494,7 +511,7 @@ def _settings(
 
 
 def _setting_names(kind: str, architecture: str) -> dict[str, str]:
-    """The keys that a family knows, with transformers' names."""
+    """The keys of a GGUF header, without the family before them, that a family knows, and transformers' names of them."""
     from transformers import AutoConfig
 
     known = {*AutoConfig.for_model(architecture).to_dict(), "head_dim", "num_experts"}
@@ -507,7 +524,11 @@ def _setting_names(kind: str, architecture: str) -> dict[str, str]:
 
 
 def _check_keys(kind: str, keys: dict[str, Any], names: dict[str, str]) -> None:
-    """Raise a ValueError if a key is not known, or one is missing."""
+    """Raise a ValueError if a key of a header is not known, or one is missing.
+
+    `keys` are those of the family without its name (`kind`), `names` what is known of
+    them.
+    """
     odd = [key for key, value in keys.items() if not _is_known(key, value, names)]
     missing = [key for key in KEYS if key in names and key not in keys]
     if odd or missing:
@@ -516,7 +537,7 @@ def _check_keys(kind: str, keys: dict[str, Any], names: dict[str, str]) -> None:
 
 
 def _is_known(key: str, value: Any, names: dict[str, str]) -> bool:
-    """Whether a key is read, or changes no number. None has an array."""
+    """Whether a key is one that is read, or that changes no number of the model. An array is no value of any of them."""
     if isinstance(value, tuple):
         return False
     return key in names or _OTHER.fullmatch(key) is not None
@@ -536,7 +557,11 @@ def _rope(
     head_dim: Any,
     original: Any,
 ) -> dict[str, Any]:
-    """The rotary embedding as transformers has it. A ValueError if it is scaled in another way."""
+    """The settings of the rotary embedding as transformers has them. A ValueError if it is scaled in a way not known here.
+
+    `keys` are those of the header without the family (`kind`), `head_dim` the width of
+    a head, and `original` the length of text that the model was made for.
+    """
     rope = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base", 10_000.0)}
     factor = keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1
     scaling = "none"
@@ -546,7 +571,7 @@ def _rope(
         rope["rope_type"] = scaling
         rope["factor"] = factor
         rope["original_max_position_embeddings"] = original
-    turned = keys.get("rope.dimension_count", head_dim)
+    turned = keys.get("rope.dimension_count", head_dim)  # numbers of each head
     attention = keys.get("rope.scaling.attn_factor", 1)
     if kind == "phi3":
         rope["partial_rotary_factor"] = turned / head_dim
@@ -571,7 +596,7 @@ def _ends(metadata: dict[str, Any]) -> list[Any]:
 
 
 def llama3_factors(config: Any) -> torch.Tensor:
-    """See `ROPE_FACTORS`: float32 [head_dim / 2]."""
+    """By how much a Llama 3 divides each frequency of its rotary embedding: float32 [head_dim / 2]."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))

@@ -60,7 +60,7 @@ class Place(NamedTuple):
         return rows.swapaxes(1, 2).reshape(-1)
 
     def floats(self, files: Sequence[Path]) -> Any:
-        """A weight: float32 of its shape in the file."""
+        """The numbers of the weight as transformers has them: float32 of its shape in the file, one of `files`."""
         stored = StoredTensor(files[self.file], self.shape, self.type, self.start)
         values = stored.values()
         if self.order is not None:
@@ -84,10 +84,11 @@ def read_weights(
     mappings: Sequence[Mapping],
     dtype: torch.dtype,
 ) -> dict[str, Any]:
-    """The weights of a bare folder's mapped files by transformers' names: matrices in blocks as they are, others as parameters.
+    """The weights of a model in mapped GGUF files, by transformers' names.
 
-    Parameters of one dimension have the dtype. A ValueError for blocks of a type that
-    the kernels do not have, or if parameters are NaN or infinite.
+    The folder says where they are. Matrices in blocks stay as they are, all others
+    become parameters; those of one dimension have the dtype. A ValueError for blocks of
+    a type that the kernels do not have, or if parameters are NaN or infinite.
     """
     content = (folder / WEIGHTS).read_text(encoding="utf-8")
     kernels = library()
@@ -116,7 +117,10 @@ def _as_parameter(
     place: Place,
     dtype: torch.dtype,
 ) -> torch.nn.Parameter:
-    """A weight of numbers as transformers has it. A weight of several dimensions keeps its own dtype."""
+    """A weight as transformers has it, of the numbers in a file: in transformers' order of rows.
+
+    `place` says how they differ. A weight of several dimensions keeps its own dtype.
+    """
     if place.order is not None:
         values = values[place.order]
     if place.is_larger:
@@ -138,7 +142,11 @@ def _as_blocks(mapping: Mapping, place: Place) -> Blocks:
 
 
 def named_weights(model: Any, family: str) -> dict[str, torch.Tensor]:
-    """The weights of a model, or views of their parts, by their names in GGUF or else their own; not those that are tied."""
+    """The weights of a model of transformers, by their names in GGUF, or by their own where GGUF has none.
+
+    Where GGUF has two weights for one they are views of its halves. The output matrix
+    is left out where it is the embedding.
+    """
     names = _names_of(model, family)
     weights = dict[str, torch.Tensor]()
     for name, weight in untied(model).items():
@@ -155,7 +163,7 @@ def named_weights(model: Any, family: str) -> dict[str, torch.Tensor]:
 
 
 def own_names(model: Any, family: str) -> dict[str, str]:
-    """The names of a model's weights in transformers, by their names in GGUF; those of experts' halves are not among them."""
+    """What transformers calls a model's weights, by their names in GGUF; the halves of experts' weights are left out."""
     names = _names_of(model, family)
     return {_in_gguf(names, name): name for name in untied(model)}
 

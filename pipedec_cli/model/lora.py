@@ -22,8 +22,9 @@ _NAME: Final = "default"  # of the adapter within the model
 def add_adapters(model: Any, rank: int, seed: int) -> None:
     """Add adapters of this rank, scaled by 2, to all linear layers of the decoder, and freeze all other weights.
 
-    The adapters are in float32, in whatever dtype the weights are. A `UserError` if
-    peft is not installed.
+    An adapter is a product of two narrow matrices that is added to a layer's own one.
+    The `seed` draws its weights, which are in float32, in whatever dtype the model is.
+    A `UserError` if peft is not installed.
     """
     try:
         import peft
@@ -32,11 +33,10 @@ def add_adapters(model: Any, rank: int, seed: int) -> None:
         raise UserError(what, todo="pip install '.[lora]'") from None
     torch.manual_seed(seed)
     decoder = {*model.get_decoder().modules()}
-    linear = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module in decoder
-    ]
+    linear = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and module in decoder:
+            linear.append(name)
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=linear)
     peft.inject_adapter_in_model(config, model, adapter_name=_NAME)
     for weight in _weights(model).values():

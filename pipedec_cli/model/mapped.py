@@ -33,7 +33,10 @@ class Mapping:
         _MAPPINGS.add(self)
 
     def tensor(self, dtype: torch.dtype, shape: tuple[int, ...], first: int) -> Tensor:
-        """The numbers from a byte of the file on."""
+        """A tensor of this dtype and shape whose numbers begin at the byte `first` of the file: a part of it, no copy.
+
+        Where the numbers do not begin at a multiple of their size, it is a copy.
+        """
         if not prod(shape):
             return torch.empty(shape, dtype=dtype)
         if first % dtype.itemsize:  # torch would read them all the same, but slowly
@@ -45,7 +48,10 @@ class Mapping:
         return numbers.view(shape)
 
     def release(self, address: int, size: int) -> bool:
-        """Give whole pages between addresses back, if they are of this file. They are read again when they are needed."""
+        """Give the memory of `size` bytes from an address on back to the system, in whole pages, if they are of this file.
+
+        They are read again when they are needed. Returns whether they are of this file.
+        """
         first = address - self._bytes.data_ptr()
         if not 0 <= first < len(self._bytes):
             return False
@@ -68,7 +74,10 @@ def release(tensor: Tensor) -> None:
 
 
 def read_safetensors(mapping: Mapping) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a mapped file by name, each a part of it; a ValueError if some are no numbers."""
+    """The weights of a mapped safetensors file, each with its name and a part of the file; a ValueError if some are codes.
+
+    An error of safetensors' own for a damaged file.
+    """
     path = mapping.path
     with safe_open(path, "pt") as file:  # refuses what is damaged
         names = [*file.keys()]  # it is no dict

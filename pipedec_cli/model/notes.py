@@ -16,12 +16,12 @@ _FINITE: Final = "finite"
 
 
 def remembered_sha256(file: Path) -> str:
-    """The SHA-256 of a file's bytes."""
-    sha256 = _note_of(file, "sha256")
-    if sha256 is None:
-        sha256 = file_sha256(file)
-        _note(file, "sha256", sha256)
-    return sha256
+    """The SHA-256 of a file's bytes, as it was noted, or else computed now and noted."""
+    noted = _note_of(file, "sha256")
+    if noted is None:
+        noted = file_sha256(file)
+        _note(file, "sha256", noted)
+    return noted
 
 
 def is_finite(file: Path) -> bool:
@@ -35,7 +35,10 @@ def note_finite(file: Path) -> None:
 
 
 def _place(file: Path, what: str) -> Path:
-    """The file of a note. Its name changes with the size, the times and the place of what is noted."""
+    """The file in the cache for a note of this kind (`what`) on a file; another one if that file has changed.
+
+    Its name is made of the size, the times and the path of the file.
+    """
     state = file.stat()
     times = state.st_mtime_ns, state.st_ctime_ns
     facts = [what, os.path.realpath(file), state.st_size, *times, state.st_ino]
@@ -44,7 +47,7 @@ def _place(file: Path, what: str) -> Path:
 
 
 def _note_of(file: Path, what: str) -> str | None:
-    """What was noted; None if nothing was, or if another user may have written it."""
+    """What was noted of this kind on a file; None if nothing was, or if another user may have written it."""
     with suppress(OSError, ValueError, RuntimeError):
         place = _place(file, what)
         if is_own(place):
@@ -53,7 +56,7 @@ def _note_of(file: Path, what: str) -> str | None:
 
 
 def _note(file: Path, what: str, text: str) -> None:
-    """Note something of a large file, where there is a cache."""
+    """Note a text of this kind (`what`) on a file, if that is large and there is a cache."""
     with suppress(OSError, ValueError, RuntimeError):
         if file.stat().st_size < _FEWEST_BYTES:
             return

@@ -1,5 +1,6 @@
 """The model, tokenizer and config of a folder or of the hub, by transformers; what is damaged or unknown is refused."""
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ import torch
 from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.segmentation import MOST, check_growth
+from pipedec_cli.model.bare import check_sum
 from pipedec_cli.model.families import (
     FAMILIES,
     OPENERS,
@@ -29,13 +31,13 @@ KEY: Final = "pipedec"  # of the method's settings in config.json
 #: prefers some to the new ones.
 OLDER: Final = frozenset(
     {
-        *(
-            "rope_theta",
-            "rope_scaling",
-            "rope_local_base_freq",
-            "sliding_window_pattern",
-        ),
-        *("partial_rotary_factor", "rotary_pct", "rotary_emb_base"),
+        "rope_theta",
+        "rope_scaling",
+        "rope_local_base_freq",
+        "sliding_window_pattern",
+        "partial_rotary_factor",
+        "rotary_pct",
+        "rotary_emb_base",
     }
 )
 #: Keys of a config.json that are read beside those that transformers' class of the
@@ -57,8 +59,8 @@ _METHODS: Final = {
     "awq": "AWQ",
     "gptq": "GPTQ",
     "compression_config": "compressed-tensors",
-} | {
-    "quantization_config": "bitsandbytes"  # whose first versions do not name themselves
+    # Its first versions do not name themselves.
+    "quantization_config": "bitsandbytes",
 }
 #: The types of weights that are numbers themselves, and those of fp8 and int8, as
 #: safetensors and torch call them.
@@ -74,7 +76,12 @@ _TRIAL: Final = "a \U0010fffd"
 def load_pretrained(
     name: str, dtype: torch.dtype, *, local: bool
 ) -> tuple[Any, Any, Any]:
-    """The model, the tokenizer, and the settings in config.json as they stand there. No code of the checkpoint is run."""
+    """Load a model by transformers: the model, its tokenizer, and our settings as they stand in config.json, or None.
+
+    `name` is a folder, if it is `local`, or a name on the hub. No code of the
+    checkpoint is run. A UserError or a ValueError for what is damaged, or cannot be
+    computed.
+    """
     import transformers
 
     with quiet():
@@ -86,13 +93,14 @@ def load_pretrained(
         model = _load_weights(name, config, dtype, local=local)
         if not local:  # by now its files are in the cache
             require_numbers(Path(transformers.utils.cached_file(name, CONFIG)).parent)
-        check_finite(model)
+        for weight_name, weight in model.named_parameters():
+            check_sum(weight_name, weight)
         _check_computes(model, name)
     return model, tokenizer, content
 
 
 def _check_stored_size(name: str, config: Any) -> None:
-    """Refuse, with a ValueError, weights in a folder that are fewer than those of the config.
+    """Raise a ValueError if the files of a folder are smaller than one byte for each weight of the config.
 
     transformers would allocate all of them. A hub model has no folder.
     """
@@ -100,9 +108,8 @@ def _check_stored_size(name: str, config: Any) -> None:
         with torch.device("meta"):
             weights = backbone_of(config).fresh(config).parameters()
             count = sum(weight.numel() for weight in weights)
-    except (
-        Exception
-    ) as error:  # whatever transformers raises at sizes that do not fit each other
+    # Whatever transformers raises at sizes that do not fit each other.
+    except Exception as error:
         raise _not_built(config.model_type, name, error) from error
     size = sum(path.stat().st_size for path in Path(name).glob("*.safetensors"))
     if 0 < size < count:
@@ -126,12 +133,11 @@ def _load_weights(name: str, config: Any, dtype: torch.dtype, *, local: bool) ->
     missing = sorted(info["missing_keys"])
     if missing:  # transformers would fill them with fresh weights
         raise ValueError(f"its weights lack {', '.join(missing[:3])}")
-    unused = sorted(
-        key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)
-    )
-    if unused:
+    # A number in a name is that of a layer.
+    of_layers = [key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)]
+    if of_layers:
         raise ValueError(
-            f"its weights have layers that config.json does not count, as {unused[0]}"
+            f"its weights have layers that config.json does not count, as {min(of_layers)}"
         )
     if len(backbone.embedding(model).weight) < config.vocab_size:
         raise ValueError(_OTHER_SIZES)
@@ -139,7 +145,7 @@ def _load_weights(name: str, config: Any, dtype: torch.dtype, *, local: bool) ->
 
 
 def _check_computes(model: Any, name: str) -> None:
-    """Refuse a model that transformers cannot compute, or that cannot decode a grid: it fails as it is loaded."""
+    """Try a model with a few tokens. A ValueError if transformers cannot compute it, a UserError if it cannot decode a grid."""
     if backbone_of(model.config).prompted:
         from pipedec_cli.model.fit import check_fit  # late: it imports transformers
 
@@ -155,7 +161,7 @@ def _check_computes(model: Any, name: str) -> None:
 
 
 def _checked_tokenizer(name: str, config: Any, *, local: bool) -> Any:
-    """The tokenizer, which fits the weights. A UserError says if a folder has none."""
+    """Load the tokenizer, and make sure that it fits the weights. A UserError says if a folder has none."""
     try:
         tokenizer = load_tokenizer(name, config, local=local)
         check_tokenizer(tokenizer, config.vocab_size, name)
@@ -170,20 +176,23 @@ def _checked_tokenizer(name: str, config: Any, *, local: bool) -> Any:
 
 
 def load_tokenizer(name: str, config: Any, *, local: bool) -> Any:
-    """The tokenizer of transformers. No code of the checkpoint is run."""
+    """Load the tokenizer by transformers; what it warns of is logged. No code of the checkpoint is run."""
     import transformers
 
     check_growth(name, local=local)
     options = {"config": config, "local_files_only": local, "trust_remote_code": False}
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
-    for message in said:  # such as that a package is missing that some tokenizers use
-        log.warning(f"{name}: {message.message}")
+    for warning in caught:  # such as that a package is missing that some tokenizers use
+        log.warning(f"{name}: {warning.message}")
     return tokenizer
 
 
 def check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
-    """Refuse a tokenizer that is not there, fails, or has ids that the weights do not have."""
+    """Raise an error for a tokenizer that knows no words, fails at a text, or has ids that the weights do not have.
+
+    `vocab_size` is the number of tokens that the weights have, `name` the model's.
+    """
     vocabulary = tokenizer.get_vocab()
     if len(vocabulary) - len(tokenizer.all_special_tokens) <= 1:
         # Where there are no files, transformers makes a tokenizer that knows nothing
@@ -195,29 +204,14 @@ def check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
     trial.decode(trial.ids([_TRIAL])[0])
     # Special tokens, which no text becomes, may lie outside the weights: BART's <mask>,
     # or Gemma 3's image tokens.
-    special = {
-        number
-        for number, token in tokenizer.added_tokens_decoder.items()
-        if token.special
-    }
-    if (
-        largest := max({*vocabulary.values()} - special | {tokenizer.unk_token_id or 0})
-    ) >= vocab_size:
+    added = tokenizer.added_tokens_decoder.items()
+    special = {number for number, token in added if token.special}
+    of_texts = {*vocabulary.values()} - special
+    largest = max(of_texts | {tokenizer.unk_token_id or 0})
+    if largest >= vocab_size:
         what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {vocab_size}"
-        raise UserError(
-            what,
-            where=name,
-            todo="take the tokenizer that the weights were trained with",
-        )
-
-
-def check_finite(model: Any) -> None:
-    """A ValueError if a weight is NaN or infinite: the sum of a matrix is then no number. It reads each weight once."""
-    for name, weight in model.named_parameters():
-        if not torch.isfinite(weight.detach().sum(dtype=torch.float32)):
-            raise ValueError(
-                f"its weights hold numbers that are NaN or infinite, as in {name}"
-            )
+        todo = "take the tokenizer that the weights were trained with"
+        raise UserError(what, where=name, todo=todo)
 
 
 def require_numbers(folder: Path) -> None:
@@ -225,20 +219,17 @@ def require_numbers(folder: Path) -> None:
 
     transformers takes the codes for the weights where config.json does not tell.
     """
-    for path in sorted(folder.glob("model*.safetensors")) or sorted(
-        folder.glob("pytorch_model*.bin")
-    ):
-        for name, kind in _stored_kinds(path):
-            if "weight" in name and not _NUMBERS.fullmatch(kind):
-                how = next(
-                    (code for code in _CODES if _CODES[code].search(kind)),
-                    "whole numbers",
-                )
-                raise _quantised(how, f"{path}: {name}")
+    paths = sorted(folder.glob("model*.safetensors"))
+    for path in paths or sorted(folder.glob("pytorch_model*.bin")):
+        for name, dtype in _stored_dtypes(path):
+            if "weight" in name and not _NUMBERS.fullmatch(dtype):
+                codes = [code for code in _CODES if _CODES[code].search(dtype)]
+                method = codes[0] if codes else "whole numbers"
+                raise _quantised(method, f"{path}: {name}")
 
 
-def _stored_kinds(path: Path) -> Iterator[tuple[str, str]]:
-    """The names of a file's tensors, and their types as safetensors calls them or as torch does. Nothing is read but these."""
+def _stored_dtypes(path: Path) -> Iterator[tuple[str, str]]:
+    """The names of a file's tensors, and their dtypes as safetensors calls them or as torch does. Nothing is read but these."""
     from safetensors import safe_open
 
     if path.suffix == ".safetensors":
@@ -246,31 +237,36 @@ def _stored_kinds(path: Path) -> Iterator[tuple[str, str]]:
             for name in file.keys():  # noqa: SIM118
                 yield name, file.get_slice(name).get_dtype()
         return
-    with suppress(
-        Exception
-    ):  # of an older form, or damaged, as transformers says when it loads the file
-        for name, tensor in torch.load(
-            path, map_location="meta", mmap=True, weights_only=True
-        ).items():
+    # A file of an older form, or a damaged one: transformers says so when it loads it.
+    with suppress(Exception):
+        tensors = torch.load(path, map_location="meta", mmap=True, weights_only=True)
+        for name, tensor in tensors.items():
             yield name, str(tensor.dtype)
 
 
 def _require_plain(config: Mapping[str, Any], where: str) -> None:
     """Raise a UserError if a config.json says that the weights are quantised."""
     for key in QUANTISED:
-        told = config.get(key)
-        if isinstance(told, dict):
-            method = str(told.get("quant_method", key))
+        settings = config.get(key)
+        if isinstance(settings, dict):
+            method = str(settings.get("quant_method", key))
             raise _quantised(_METHODS.get(method, method), where)
 
 
-def _quantised(how: str, where: str) -> UserError:
+def _quantised(method: str, where: str) -> UserError:
+    """The error of weights that are quantised by a method, and in which file."""
     todo = "take the model in bfloat16 or float32, which --dtype int8 and int4 round, or a GGUF file of it"
-    return UserError(f"the weights are quantised ({how})", where=where, todo=todo)
+    return UserError(f"the weights are quantised ({method})", where=where, todo=todo)
 
 
 def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
-    """The model's configuration, with nothing but what the family knows, and our settings as they stand there."""
+    """Read the config.json of a folder, if it is `local`, or of a name on the hub.
+
+    Returns the config as transformers has it, made of nothing but what the model's
+    family knows, and our settings as they stand there, None without any. What ends a
+    text, or opens it, may stand in generation_config.json as well. A UserError for a
+    model that is quantised or not supported; an error of any kind for what cannot be.
+    """
     import transformers
 
     raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
@@ -281,9 +277,9 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     _require_family(kind, raw, name)
     usual = transformers.AutoConfig.for_model(kind)
     defaults = usual.to_dict()
-    others = usual.attribute_map  # names that other families have for the same
     common = transformers.PreTrainedConfig().to_dict()
-    settled = _known(raw, {**others, **defaults}, common)
+    # The attribute map has names that other families have for the same.
+    settings = _known(raw, {**usual.attribute_map, **defaults}, common)
     path = transformers.utils.cached_file(
         name,
         GENERATION,
@@ -291,17 +287,15 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
         _raise_exceptions_for_missing_entries=False,
     )
     generation = read_generation(path)
-    settled |= named_ends(raw, generation)
-    _check_ends(
-        listed(generation.get("eos_token_id")),
-        (defaults | settled).get("vocab_size"),
-        f"{name}/{GENERATION}",
-    )
+    settings |= named_ends(raw, generation)
+    ends = listed(generation.get("eos_token_id"))
+    vocab_size = (defaults | settings).get("vocab_size")
+    _check_ends(ends, vocab_size, f"{name}/{GENERATION}")
     if kind in FAMILIES:
-        _settle_opener(settled, defaults, generation)
+        settings[OPENERS[0]] = _opener_of(settings, defaults, generation)
     try:
         config = transformers.AutoConfig.for_model(
-            kind, **settled, _commit_hash=raw.get("_commit_hash")
+            kind, **settings, _commit_hash=raw.get("_commit_hash")
         )
         check_config(config)
     except UserError:
@@ -325,39 +319,37 @@ def _require_family(kind: str, config: Mapping[str, Any], name: str) -> None:
         )
 
 
-def _settle_opener(
-    settled: dict[str, Any], defaults: Mapping[str, Any], generation: Mapping[str, Any]
-) -> None:
-    """Set what opens a text: what the config names, or generation_config.json, or the first of `OPENERS` that is set."""
-    opener = OPENERS[0]
-    if settled.get(opener) is None:
-        settled[opener] = generation.get(opener)
-    given = {**defaults, **settled}
-    settled[opener] = None
-    for key in OPENERS:
-        if given.get(key) is not None:
-            settled[opener] = given[key]
-            return
+def _opener_of(
+    settings: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    generation: Mapping[str, Any],
+) -> Any:
+    """The id that opens a text, as the `settings` of a config name it, or else generation_config.json; None if none does.
+
+    It is the first of `OPENERS` that has a value. Of the first of them the family's
+    default in transformers does not count.
+    """
+    given = {**defaults, **settings}
+    ids = [settings.get(OPENERS[0]), generation.get(OPENERS[0])]
+    ids += [given.get(key) for key in OPENERS[1:]]
+    return next((value for value in ids if value is not None), None)
 
 
 def read_generation(path: Path | str | None) -> dict[str, Any]:
     """What a generation_config.json says; nothing if there is none. A UserError if it is no object."""
     if path is None:
         return {}
-    found = as_json(contents(Path(path)), str(path))
-    if not isinstance(found, dict):
-        raise UserError(
-            "not a JSON object",
-            where=str(path),
-            todo="get the file again, or remove it",
-        )
-    return found
+    content = as_json(contents(Path(path)), str(path))
+    if not isinstance(content, dict):
+        todo = "get the file again, or remove it"
+        raise UserError("not a JSON object", where=str(path), todo=todo)
+    return content
 
 
 def named_ends(
     config: Mapping[str, Any], generation: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The ``eos_token_id`` that a config.json and a generation_config.json name together; nothing if neither names one."""
+    """The ``eos_token_id`` of a config.json and those that generation_config.json adds; {} if it adds none."""
     named = listed(config.get("eos_token_id"))
     more = [end for end in listed(generation.get("eos_token_id")) if end not in named]
     if not more:
@@ -366,41 +358,39 @@ def named_ends(
 
 
 def _check_ends(ends: Sequence[Any], vocab_size: Any, where: str) -> None:
-    """Refuse ends that are no tokens of the model. Those of config.json are checked with its other ids."""
+    """Raise a UserError for ends of a text, from the file `where`, that are no tokens of the model.
+
+    Those of config.json are checked with its other ids.
+    """
+    most = vocab_size if isinstance(vocab_size, int) else math.inf
     for end in ends:
-        if (
-            type(end) is not int
-            or end < 0
-            or (isinstance(vocab_size, int) and end >= vocab_size)
-        ):
+        if type(end) is not int or not 0 <= end < most:
             what = (
                 f"eos_token_id {end!r} is not below vocab_size {vocab_size} of {CONFIG}"
             )
-            raise UserError(
-                what, where=where, todo="take the file that belongs to the weights"
-            )
+            todo = "take the file that belongs to the weights"
+            raise UserError(what, where=where, todo=todo)
 
 
 def _known(
     raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a config.json says of a family, without what all configs of transformers have in `common`.
+    """Those settings of a config.json (`raw`) that its family has: by `defaults`, the keys of the family's own config.
 
-    Settings such as those of attention, of quantization or of code on the hub cannot
-    turn up in a config by the back door.
+    What all configs of transformers have in `common` is left out. So settings such as
+    those of attention, of quantization or of code on the hub cannot turn up in a config
+    by the back door.
     """
     names = (defaults.keys() - common.keys() - _UNREAD) | _READ
-    return {
-        key: _known(value, defaults[key], common)
-        if key in ("encoder", "decoder", "text_config", "vision_config")
-        and isinstance(value, dict)
-        else value
-        for key, value in raw.items()
-        if key in names
-    }
+    settings = {key: value for key, value in raw.items() if key in names}
+    for part in ("encoder", "decoder", "text_config", "vision_config"):
+        if isinstance(settings.get(part), dict):
+            settings[part] = _known(settings[part], defaults[part], common)
+    return settings
 
 
 def _not_built(kind: str, name: str, error: Exception) -> UserError:
+    """The error of a config from which transformers cannot build a model of this kind."""
     what = f"no {kind} can be built of it: {first_line(error.__cause__ or error)}"
     return UserError(
         what, where=f"{name}/{CONFIG}", todo="take the file that belongs to the weights"

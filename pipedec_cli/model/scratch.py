@@ -22,8 +22,8 @@ class Shape:
     """The sizes of a model: `layers` of the encoder and of the decoder; its tokenizer has at most `vocabulary` tokens.
 
     A decoder-only model has twice as many layers, and half as many key heads as `heads`
-    unless `kv_heads` says it. The smallest models have no `dropout`: they see their data
-    only a few times.
+    unless `kv_heads` says it. The smallest models have no `dropout`: they see their
+    data only a few times.
     """
 
     d_model: int
@@ -55,7 +55,7 @@ _TOKENIZER_RECORDS: Final = 20_000
 
 
 def shape_of(name: str) -> Shape | None:
-    """The shape of that name, which may end in a family; None if no shape has it."""
+    """The shape of that name, such as scratch-tiny or, with a family at its end, scratch-tiny-llama; None for other names."""
     if name in SHAPES:
         return SHAPES[name]
     size, _, family = name.rpartition("-")
@@ -74,11 +74,19 @@ def start_checkpoint(
     like: Checkpoint | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Checkpoint:
-    """The checkpoint of that name: a shape, a local folder or a hub name; a `UserError` if there is none.
+    """The checkpoint that a training starts from: fresh weights of a shape, or a local folder or hub name.
 
-    The `seed` draws fresh weights, and a fresh tokenizer is trained on the `records`.
-    ``scratch`` has the shape and the tokenizer of the checkpoint `like`. The `dtype` is
-    for all but fresh weights, which are in float32.
+    A `UserError` if there is none of that name.
+
+    Args:
+        name: A shape such as scratch-tiny, or scratch for that of `like`, or a folder,
+            or a hub name.
+        settings: What it will be trained for; they replace those of a folder.
+        records: A fresh tokenizer is trained on their texts.
+        seed: Draws fresh weights.
+        segmenter: What cuts texts as the training targets are cut.
+        like: A teacher, whose shape and tokenizer scratch has.
+        dtype: Of the weights of a folder or hub model. Fresh weights are in float32.
     """
     if name == LIKE_TEACHER and like is not None:
         torch.manual_seed(seed)
@@ -132,10 +140,11 @@ def train_tokenizer(
     begins: bool = False,
     family: Family = "t5",
 ) -> Any:
-    """A byte-level BPE tokenizer of at most so many tokens, with T5's special tokens. It can encode any text.
+    """Train a byte-level BPE tokenizer on texts: of at most `vocabulary` tokens, with T5's special tokens.
 
-    With `begins`, <s> stands before each text; else </s> stands after it. It divides
-    texts as transformers does when it loads the tokenizer of a model of the `family`.
+    It can encode any text. With `begins`, <s> stands before each text; else </s> stands
+    after it. It divides texts as transformers does when it loads the tokenizer of a
+    model of the `family`.
     """
     from tokenizers import (
         Tokenizer,
@@ -186,7 +195,7 @@ def train_tokenizer(
 
 
 def make_model(shape: Shape, vocabulary: int) -> Any:
-    """A model of the shape's family with fresh weights, drawn from torch's global generator."""
+    """A model of a shape with fresh weights, drawn from torch's global generator, for a tokenizer of so many tokens."""
     import transformers
 
     common = {
@@ -213,6 +222,7 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
 
 
 def _t5_sizes(shape: Shape) -> dict[str, Any]:
+    """The settings of a T5 of this shape, by their names in its config."""
     return {
         "d_model": shape.d_model,
         "d_kv": shape.d_kv,
@@ -225,6 +235,7 @@ def _t5_sizes(shape: Shape) -> dict[str, Any]:
 
 
 def _bart_sizes(shape: Shape) -> dict[str, Any]:
+    """The settings of a BART of this shape, by their names in its config."""
     return {
         "d_model": shape.d_model,
         "dropout": shape.dropout,
@@ -241,7 +252,7 @@ def _bart_sizes(shape: Shape) -> dict[str, Any]:
 
 
 def _rotary_sizes(shape: Shape, layers: int) -> dict[str, Any]:
-    """The sizes of a stack of layers with rotary positions."""
+    """The settings of a stack of so many layers with rotary positions, by their names in a config."""
     return {
         "hidden_size": shape.d_model,
         "intermediate_size": shape.d_ff * 2 // 3,  # of three matrices, where T5 has two

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -45,20 +45,15 @@ _PLACES: Final = re.compile(rf"({_PAD}?)({SOURCE}|{QUESTION}|\x02\d+\x02)({_PAD}
 #: Chat templates are rendered with a fixed date, the same in training and in decoding.
 #: This macro stands before the template and replaces transformers' function of that
 #: name.
-_PARTS_OF_A_DATE: Final = {
-    "d": "01",
-    "m": "01",
-    "b": "Jan",
-    "B": "January",
-    "y": "25",
-    "Y": "2025",
-}
 _TODAY: Final = (
     "{% macro strftime_now(format) %}{{ format"
-    + "".join(
-        f"|replace('%{name}','{value}')" for name, value in _PARTS_OF_A_DATE.items()
-    )
-    + " }}{% endmacro %}"
+    "|replace('%d','01')"
+    "|replace('%m','01')"
+    "|replace('%b','Jan')"
+    "|replace('%B','January')"
+    "|replace('%y','25')"
+    "|replace('%Y','2025')"
+    " }}{% endmacro %}"
 )
 
 
@@ -70,9 +65,12 @@ class Place(NamedTuple):
     right: bool
 
     def filled(self, words: str) -> str:
-        """The words as the chat template takes them."""
-        words = words.lstrip() if self.left else words
-        return words.rstrip() if self.right else words
+        """The words of a user as the chat template takes them: stripped on its sides."""
+        if self.left:
+            words = words.lstrip()
+        if self.right:
+            words = words.rstrip()
+        return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +93,11 @@ class Prompt:
     @property
     def at(self) -> int:
         """The number of the part that stands for the source."""
-        return next(
-            n
-            for n, part in enumerate(self.parts)
-            if isinstance(part, Place) and part.name == SOURCE
-        )
+        names = [part.name if isinstance(part, Place) else "" for part in self.parts]
+        return names.index(SOURCE)
 
     def filled(self, words: Mapping[str, str]) -> Prompt:
-        """The prompt with words in the places of these names."""
+        """The prompt with words in some of its places; `words` are by the names of the places, such as ``{source}``."""
         parts = [*self.parts]
         for number, part in enumerate(parts):
             if isinstance(part, Place) and part.name in words:
@@ -134,6 +129,17 @@ class TextCodec:
         around: tuple[list[int], list[int]] | None = None,
         places: int | None = None,
     ) -> None:
+        """Take a tokenizer, which is told to read special tokens in texts as text, and how sources are read.
+
+        Args:
+            tokenizer: As transformers has them.
+            prefix: The text before every source.
+            max_source_tokens: What a source is cut to, with all around it.
+            eos: The id that ends a text.
+            prompt: What a decoder-only model's source stands in; None for an encoder.
+            around: The ids before and behind an encoder's source; None: an <eos> behind.
+            places: A smaller bound of tokens, if the encoder has a table of positions.
+        """
         self.tokenizer = tokenizer
         # Special tokens in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True
@@ -146,39 +152,41 @@ class TextCodec:
         self._reserved = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
     def ids(self, texts: Sequence[str], *, written: bool = False) -> list[list[int]]:
-        """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD.
+        """The ids of each text, without special tokens; half a surrogate pair is encoded as U+FFFD.
 
         Some translation models have pieces of their own for texts that are `written`,
         not read.
         """
-        if not (texts := [mended_text(text) for text in texts]):
+        texts = [mended_text(text) for text in texts]
+        if not texts:
             return []
         if written and hasattr(self.tokenizer, "spm_target"):
             return list(_tokenized(self.tokenizer, None, text_target=texts))
         encoded = list(_tokenized(self.tokenizer, texts))
         for row, ids in enumerate(encoded):
-            if not self._reserved.isdisjoint(ids) and self._literal is not None:
-                encoded[row] = self._literal.encode(
-                    texts[row], add_special_tokens=False
-                ).ids
+            has_special = not self._reserved.isdisjoint(ids)
+            if has_special and self._literal is not None:
+                again = self._literal.encode(texts[row], add_special_tokens=False)
+                encoded[row] = again.ids
         return encoded
 
     def _joined(self, parts: Sequence[str], *, apart: bool) -> list[int]:
-        """The ids of one text, given in parts. In each second part special tokens are text.
+        """The ids of one text, given in parts: in turn those of a template and words of a user.
 
-        If there are any, or if it is to be `apart`, each part is tokenized for itself.
+        In the words of a user special tokens are text. If there are any, or if the
+        parts are to be `apart`, each part is tokenized for itself.
         """
         text = "".join(parts)
         names = special_names(self.tokenizer).findall
-        if not apart and names(text) == [*chain(*map(names, parts[::2]))]:
+        of_template = [*chain(*map(names, parts[::2]))]
+        if not apart and names(text) == of_template:
             return template_ids(self.tokenizer, text)
         ids = list[int]()
         for number, part in enumerate(parts):
-            ids += (
-                self.ids([part])[0]
-                if number % 2
-                else template_ids(self.tokenizer, part)
-            )
+            if number % 2:  # the words of a user
+                ids += self.ids([part])[0]
+            else:
+                ids += template_ids(self.tokenizer, part)
         return ids
 
     @cached_property
@@ -220,18 +228,20 @@ class TextCodec:
 
     @prefix.setter
     def prefix(self, prefix: str) -> None:
+        """Set it. A translation model is told the languages, and a UserError raised for one that it does not know."""
         before = prefix
         if prefix and hasattr(type(self.tokenizer), "src_lang"):
-            source, target, *_ = *prefix.split(), None, None
-            for code in filter(None, (source, target)):
+            codes = prefix.split()
+            for code in codes[:2]:
                 language_id(self.tokenizer, code)
+            source, target = [*codes, None, None][:2]
             self.tokenizer.src_lang = source
             self.tokenizer.tgt_lang = target
-            before = ""
             self._ends = ids_around(self.tokenizer)
-            prefix = " ".join(prefix.split())
+            prefix = " ".join(codes)
+            before = ""
         self._prefix = prefix
-        self._before = before
+        self._before = before  # the text that stands before a source
 
     @property
     def described(self) -> dict[str, Any]:
@@ -245,7 +255,10 @@ class TextCodec:
         return described | {"prompt": self.prompt.template, "chat": self.prompt.chat}
 
     def after(self, turns: Sequence[tuple[str, str]]) -> TextCodec:
-        """This codec behind earlier turns of a chat, each a role and a text. A UserError if the model takes none, or not these."""
+        """A copy of this codec whose prompt begins with earlier turns of a chat, each a role and a text.
+
+        A UserError if the model takes no turns, or not these.
+        """
         if not turns:
             return self
         if self.prompt is None or not self.prompt.chat:
@@ -253,34 +266,35 @@ class TextCodec:
         roles, texts = zip(*turns, strict=True)
         behind = _behind(self.tokenizer, self.prompt.template, self.prompt.text, roles)
         parts = behind.parts[: behind.at + 1] + self.prompt.parts[self.prompt.at + 1 :]
-        made = copy.copy(self)
+        codec = copy.copy(self)
         words = {_TURN.format(number): text for number, text in enumerate(texts)}
-        made.prompt = replace(self.prompt, parts=parts).filled(words)
-        return made
+        codec.prompt = replace(self.prompt, parts=parts).filled(words)
+        return codec
 
     @property
     def longest_around(self) -> int:
         """The most tokens around a source: a prefix has no more tokens than characters."""
-        around = (
-            sum(map(len, self._ends))
-            if self.prompt is None
-            else len(self.prompted(self.prompt, "a"))
-        )
+        if self.prompt is None:
+            around = sum(map(len, self._ends))
+        else:
+            around = len(self.prompted(self.prompt, "a"))
         return len(self._before) + around
 
     def prompted(self, prompt: Prompt, source: str) -> list[int]:
-        """The ids of a prompt with a source in it, but for the known tokens of a row: those of the whole text."""
-        for text in (
-            source,
-            source.rstrip(),
-        ):  # white space at its end may be within a token of the row
-            filled = prompt.filled({SOURCE: text}).parts
-            parts = [
-                mended_text(part if isinstance(part, str) else part.name)
-                for part in filled
-            ]
+        """The ids of a prompt with a source in it, as the whole text has them.
+
+        The last ones are left out where they are the `known` tokens of the prompt, with
+        which a row of its own begins. A UserError if the text does not end in these.
+        """
+        # White space at the source's end may be within a token of the row.
+        for text in (source, source.rstrip()):
+            parts = []
+            for part in prompt.filled({SOURCE: text}).parts:
+                words = part if isinstance(part, str) else part.name
+                parts.append(mended_text(words))
             ids = self._joined(parts, apart=prompt.apart)
-            ids = ids if tuple(ids[:1]) == prompt.first else [*prompt.first, *ids]
+            if tuple(ids[:1]) != prompt.first:
+                ids = [*prompt.first, *ids]
             end = len(ids) - len(prompt.known)
             if tuple(ids[end:]) == prompt.known:
                 return ids[:end]
@@ -290,47 +304,54 @@ class TextCodec:
     def source(self, text: str) -> tuple[list[int], bool]:
         """The ids of a source with its prefix and all around it, and whether the source was cut.
 
-        A source in a prompt is cut in its own tokens, and what is left is tokenized
-        with the prompt. A UserError if a prompt leaves no room for a source.
+        At least one id, and at most `max_source_tokens`. A UserError if a prompt leaves
+        no room for a source.
         """
         text = mended_text(self._before + text)
+        if self.prompt is not None:
+            ids, is_cut = self._in_prompt(self.prompt, text)
+            return ids or [self.eos], is_cut
+        head, tail = self._ends
+        room = max(0, self.max_source_tokens - len(head) - len(tail))
+        _, ids = self._beginning(text, room)
+        return [*head, *ids[:room], *tail] or [self.eos], len(ids) > room
+
+    def _in_prompt(self, prompt: Prompt, text: str) -> tuple[list[int], bool]:
+        """The ids of a prompt with a source in it, and whether the source was cut.
+
+        It is cut in its own tokens, and what is left is tokenized with the prompt.
+        """
         most = self.max_source_tokens
-        prompt = self.prompt
-        if prompt is None:
-            head, tail = self._ends
-            room = max(0, most - len(head) - len(tail))
-            _, ids = self._beginning(text, room)
-            return [*head, *ids[:room], *tail] or [self.eos], len(ids) > room
-        is_long = len(text) > _CHARACTERS_A_TOKEN * (most + _MARGIN)
-        begun = self._beginning(text, most)[0] if is_long else text
-        if text and begun == text and len(ids := self.prompted(prompt, text)) <= most:
-            return ids or [self.eos], False
-        takes = len(ids := self.prompted(prompt, ""))
-        if takes >= most:
-            what = f"the prompt takes {takes} tokens, and all may take {most}: no source has room"
+        begun = text
+        if len(text) > _CHARACTERS_A_TOKEN * (most + _MARGIN):
+            begun, _ = self._beginning(text, most)
+        if text and begun == text:
+            ids = self.prompted(prompt, text)
+            if len(ids) <= most:
+                return ids, False
+        without = self.prompted(prompt, "")
+        room = most - len(without)
+        if room <= 0:
+            what = f"the prompt takes {len(without)} tokens, and all may take {most}: no source has room"
             raise UserError(what, todo="give a larger --max-source-tokens")
-        shorter = (
-            self.prompted(prompt, part)
-            for part in self._cut(begun, most - takes + _MERGED)
-        )
-        return next((whole for whole in shorter if len(whole) <= most), ids) or [
-            self.eos
-        ], text != ""
+        for shorter in self._cut(begun, room + _MERGED):
+            ids = self.prompted(prompt, shorter)
+            if len(ids) <= most:
+                return ids, True
+        return without, text != ""
 
     def _beginning(self, text: str, room: int) -> tuple[str, list[int]]:
-        """As much of a text as is sure to hold its first `room` tokens, and its ids.
+        """As much of a text as is sure to hold its first `room` tokens, and its ids, which may be more.
 
         The rest is not tokenized, because tokens take a hundred times the memory of the
         text.
         """
-        end = (
-            _CHARACTERS_A_TOKEN * (room + _MARGIN)
-            if self._splits_at_spaces
-            else len(text)
-        )
+        end = len(text)
+        if self._splits_at_spaces:
+            end = _CHARACTERS_A_TOKEN * (room + _MARGIN)
         while True:
-            found = _WORD_END.search(text, end)
-            end = found.start() if found else len(text)
+            space = _WORD_END.search(text, end)
+            end = space.start() if space else len(text)
             ids = self.ids([text[:end]])[0]
             if end == len(text) or len(ids) > room + _MARGIN:
                 return text[:end], ids
@@ -339,19 +360,18 @@ class TextCodec:
     def _cut(self, text: str, most: int) -> Iterator[str]:
         """The beginnings of a text that have 1 to `most` tokens of it, the longest first."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        ids = self.ids([text])[0]
         if backend is None:
-            yield from (
-                self.written(ids[:n]).rstrip("\ufffd")
-                for n in range(min(most, len(ids)), 0, -1)
-            )
+            ids = self.ids([text])[0]
+            for count in range(min(most, len(ids)), 0, -1):
+                yield self.written(ids[:count]).rstrip("\ufffd")
             return
         with _TOKENIZING:
-            places = backend.encode(text, add_special_tokens=False).offsets
-        for (_, end), (start, _) in reversed(
-            [*pairwise([*places, (len(text), 0)][: most + 1])]
-        ):
-            if start >= end:  # the next token is of another character
+            spans = backend.encode(text, add_special_tokens=False).offsets
+        starts = [start for start, _ in spans]
+        starts.append(len(text))
+        for count in range(min(most, len(spans)), 0, -1):
+            _, end = spans[count - 1]
+            if starts[count] >= end:  # the next token is of another character
                 yield text[:end]
 
     @cached_property
@@ -374,7 +394,7 @@ class TextCodec:
 
 
 def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The special ids that a tokenizer puts before and behind a text."""
+    """The special ids that a tokenizer puts before and behind a text, found by those of the text "a"."""
     alone = _tokenized(tokenizer, "a")
     ids = list(_tokenized(tokenizer, "a", add_special_tokens=True))
     first = next((n for n in range(len(ids)) if ids[n : n + len(alone)] == alone), 0)
@@ -382,10 +402,10 @@ def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 
 def language_id(tokenizer: Any, code: str) -> int:
-    """The id of a language in a translation model's tokenizer. A UserError if there is no such language."""
-    tokens = getattr(tokenizer, "lang_code_to_token", None) or {
-        one: one for one in tokenizer.all_special_tokens
-    }
+    """The id of a language, by its code, in a translation model's tokenizer. A UserError if there is no such language."""
+    tokens = getattr(tokenizer, "lang_code_to_token", None)
+    if not tokens:
+        tokens = {token: token for token in tokenizer.all_special_tokens}
     if code not in tokens:
         todo = (
             "name the languages of source and text as its tokenizer does: "
@@ -404,13 +424,15 @@ def check_template(template: str) -> str:
 
 
 def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
-    """The prompt with ``{source}`` in it: the template, in a `chat` as the user's turn in the model's chat template."""
+    """The prompt with ``{source}`` in it: the template, in a `chat` as the user's turn in the model's chat template.
+
+    A UserError if one of the two templates does not take a source once.
+    """
     check_template(template)
     if not chat:
         return template
-    text = _rendered(
-        tokenizer, {"role": "user", "content": template}, add_generation_prompt=True
-    )
+    turn = {"role": "user", "content": template}
+    text = _rendered(tokenizer, turn, add_generation_prompt=True)
     if text.count(SOURCE) != 1:
         what = "the model's chat template does not take a user's words once"
         raise UserError(what, todo="leave --chat out")
@@ -433,24 +455,25 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
 def _parts(
     tokenizer: Any, template: str, roles: Sequence[str] | None
 ) -> tuple[str | Place, ...]:
-    """The parts of a prompt, in a chat behind turns of these roles; None is for no chat."""
+    """The parts of a prompt: in turn texts and places for the words of users.
+
+    In a chat the template is the user's turn behind turns of these `roles`, each of
+    which has a place. None is for no chat.
+    """
     text = _PLACES.sub(rf"{_PAD}\2{_PAD}", template)
     if roles is not None:
-        turns = [
-            {"role": role, "content": f"{_PAD}{_TURN.format(at)}{_PAD}"}
-            for at, role in enumerate(roles)
-        ]
-        text = _rendered(
-            tokenizer,
-            *turns,
-            {"role": "user", "content": text},
-            add_generation_prompt=True,
-        )
-    found = _PLACES.split(text)
-    parts: list[str | Place] = found[:1]
-    for left, name, right, behind in zip(
-        found[1::4], found[2::4], found[3::4], found[4::4], strict=True
-    ):
+        turns = []
+        for number, role in enumerate(roles):
+            words = f"{_PAD}{_TURN.format(number)}{_PAD}"
+            turns.append({"role": role, "content": words})
+        turns.append({"role": "user", "content": text})
+        text = _rendered(tokenizer, *turns, add_generation_prompt=True)
+    # A text, and then of each place its pads and its name, and the text behind. A pad
+    # is missing where the chat template strips the words.
+    pieces = _PLACES.split(text)
+    parts: list[str | Place] = pieces[:1]
+    for first in range(1, len(pieces), 4):
+        left, name, right, behind = pieces[first : first + 4]
         parts += [Place(name, left=not left, right=not right), behind]
     return tuple(parts)
 
@@ -459,62 +482,60 @@ def _parts(
 def _behind(
     tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]
 ) -> Prompt:
-    """The prompt behind turns of these roles.
+    """The prompt of a chat whose template is the user's turn behind turns of these roles.
 
     `alone` is the prompt without these turns; its end must stay as it is. Only roles go
     through the chat template: what is said in the turns cannot change it, and it runs
     once for all turns of the same roles.
     """
-    made = Prompt(_parts(tokenizer, template, roles))
-    names = [part if isinstance(part, str) else part.name for part in made.parts]
+    prompt = Prompt(_parts(tokenizer, template, roles))
+    names = [part if isinstance(part, str) else part.name for part in prompt.parts]
     wanted = sorted([SOURCE, *map(_TURN.format, range(len(roles)))])
     taken = sorted(name for name in names[1::2] if name != QUESTION)
-    if (
-        taken != wanted
-        or "".join(names).partition(SOURCE)[2] != alone.partition(SOURCE)[2]
-    ):
-        raise UserError(
-            "the model's chat template does not take each message once",
-            where="messages",
-        )
-    return made
+    _, _, end = "".join(names).partition(SOURCE)
+    if taken != wanted or end != alone.partition(SOURCE)[2]:
+        what = "the model's chat template does not take each message once"
+        raise UserError(what, where="messages")
+    return prompt
 
 
 def text_end(tokenizer: Any, named: Sequence[int], *, chat: bool) -> int:
-    """The main end of what a decoder-only model writes: in a `chat` the end of a turn, else one of those `named` in its files.
+    """The main token that ends what a decoder-only model writes: in a `chat` the end of a turn.
 
-    This is the tokenizer's eos, if it is one of them.
+    Else, and where turns have no such end, it is one of those `named` in the model's
+    files: the tokenizer's eos, if it is among them, or the first.
     """
     usual = tokenizer.eos_token_id if tokenizer.eos_token_id in named else named[0]
-    if not chat:
-        return int(usual)
-    turns = {"role": "user", "content": "a"}, {"role": "assistant", "content": SOURCE}
-    _, _, behind = _rendered(tokenizer, *turns).rpartition(SOURCE)
-    # The end of a turn need not have a name among the tokenizer's special tokens.
-    special = {
-        number
-        for number, token in tokenizer.added_tokens_decoder.items()
-        if token.special
-    }
-    return next(
-        (token for token in template_ids(tokenizer, behind) if token in special),
-        int(usual),
-    )
+    if chat:
+        question = {"role": "user", "content": "a"}
+        answer = {"role": "assistant", "content": SOURCE}
+        _, _, behind = _rendered(tokenizer, question, answer).rpartition(SOURCE)
+        # The end of a turn need not have a name among the tokenizer's special tokens.
+        added = tokenizer.added_tokens_decoder
+        for token in template_ids(tokenizer, behind):
+            if token in added and added[token].special:
+                return token
+    return int(usual)
 
 
 def template_ids(tokenizer: Any, text: str) -> list[int]:
     """The ids of a part of a template; its special tokens are special."""
-    return list(_tokenized(tokenizer, text, split_special_tokens=False)) if text else []
+    if not text:
+        return []
+    return list(_tokenized(tokenizer, text, split_special_tokens=False))
 
 
 def _tokenized(
     tokenizer: Any, texts: str | Sequence[str] | None, **options: Any
 ) -> Any:
+    """The ids of a text, or of each of several texts, by default without special tokens around them.
+
+    `options` are those of the tokenizer. A UserError if the tokenizer fails at a text.
+    """
+    options = {"add_special_tokens": False, "verbose": False, **options}
     try:
         with _TOKENIZING:
-            return tokenizer(
-                texts, **{"add_special_tokens": False, "verbose": False, **options}
-            )["input_ids"]
+            return tokenizer(texts, **options)["input_ids"]
     except BaseException as error:
         # Rust's own error: a text takes too long in a regular expression of the
         # tokenizer.
@@ -527,22 +548,23 @@ def _tokenized(
 
 @lru_cache(64)
 def special_names(tokenizer: Any) -> re.Pattern[str]:
-    """What finds the names of special tokens in a text."""
-    added = (
-        token.content
-        for token in tokenizer.added_tokens_decoder.values()
-        if token.special
-    )
-    names = sorted({*tokenizer.all_special_tokens, *added}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, names)) or "(?!)")
+    """An expression that finds the names of a tokenizer's special tokens in a text, the longest first."""
+    names = {*tokenizer.all_special_tokens}
+    for token in tokenizer.added_tokens_decoder.values():
+        if token.special:
+            names.add(token.content)
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
-    """A conversation in the tokenizer's chat template; a UserError if there is none, or it fails."""
+    """A conversation as the tokenizer's chat template writes it; a UserError if there is none, or it fails.
+
+    Each turn has a ``role`` and a ``content``. `options` go to the template.
+    """
     if getattr(tokenizer, "chat_template", None) is None:
-        raise UserError(
-            "the model's tokenizer has no chat template", todo="leave --chat out"
-        )
+        what = "the model's tokenizer has no chat template"
+        raise UserError(what, todo="leave --chat out")
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -554,13 +576,18 @@ def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
     try:
         template = _TODAY + tokenizer.get_chat_template()
         try:
-            given = {"messages": turns, "tools": None, "documents": None}
             return plain.from_string(template).render(
-                **given, **tokenizer.special_tokens_map, **options
+                messages=turns,
+                tools=None,
+                documents=None,
+                **tokenizer.special_tokens_map,
+                **options,
             )
         except TemplateError:  # it uses what transformers adds, or fails there as well
-            whole = {"tokenize": False, "chat_template": template}
-            return str(tokenizer.apply_chat_template(list(turns), **whole, **options))
+            written = tokenizer.apply_chat_template(
+                list(turns), tokenize=False, chat_template=template, **options
+            )
+            return str(written)
     except Exception as error:  # whatever a template raises
         what = f"the model's chat template cannot be used: {first_line(error)}"
         raise UserError(what, todo="leave --chat out") from error

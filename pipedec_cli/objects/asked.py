@@ -30,7 +30,10 @@ _NAMED_CHARACTERS: Final = 1_000
 
 
 def question_of(field: Field) -> str:
-    """The question for a key, with its description and choices. Of many choices it names some short ones, evenly spread."""
+    """The question that asks a model for the value of a field, with its description and choices.
+
+    Of many choices it names some short ones, evenly spread.
+    """
     meaning = f" ({field.description})" if field.description else ""
     hint = _HINTS.get(field.kind, "")
     named = _named_choices(field.enum)
@@ -41,7 +44,7 @@ def question_of(field: Field) -> str:
 
 
 def _named_choices(choices: tuple[str, ...]) -> tuple[str, ...]:
-    """The choices that a question names."""
+    """The choices that a question names: all, or every n-th of the short ones where there are too many."""
     short = []
     length = 0
     for choice in choices:
@@ -70,7 +73,7 @@ class Name(NamedTuple):
 
 
 def numbered(names: Iterable[tuple[int | str, str]]) -> list[Name]:
-    """Items with these keys and names, those of one name counted."""
+    """Names of items, given as (key, name), in order; those of the same name get the numbers 1, 2, 3 and so on."""
     counts = Counter[str]()
     items = []
     for key, name in names:
@@ -83,15 +86,15 @@ def numbered(names: Iterable[tuple[int | str, str]]) -> list[Name]:
 class Asked:
     """A row: what it asks for, where its answer belongs, and the item or entry that it is a part of."""
 
-    part: Part
-    place: Keys = ()  # of its value
-    item: Keys = ()  # the beginning of the place that leads to the item
+    part: Part  # of the schema: a value, a list, a map or a choice between alternatives
+    place: Keys = ()  # the path of its value in the object
+    item: Keys = ()  # the beginning of this path that leads to the item
     of: str = ""  # what the item is called, and those that it stands in
     lines: str = ""  # outside a chat, what stands before the line of the row
 
     @property
     def name(self) -> str:
-        """The path of its value within the item."""
+        """What a question calls the value: its path within the item, or what stands around it if that is empty."""
         if not self.place:
             return "object"
         inner = path_name(self.place[len(self.item) :])
@@ -99,7 +102,7 @@ class Asked:
 
     @property
     def at(self) -> RowAddress:
-        """Where its answer belongs."""
+        """Where its answer belongs: the path, and whether it is the value, the names of items, or an alternative's label."""
         if self.part.shape == "value":
             return RowAddress(self.place)
         is_choice = self.part.shape == "choice"
@@ -114,11 +117,11 @@ class Asked:
 
     @property
     def label(self) -> str:
-        """Its name in the live view."""
+        """Its name where a user sees it."""
         return path_name(self.place) or self.name
 
     def question(self) -> str:
-        """The question for the value, for the names of all items, or for the kind of what there is."""
+        """The question of the row: for the value, for the names of all items, or for the kind of what there is."""
         name = self.name
         if self.part.shape in ("list", "map"):
             item = len(self.place) + 1
@@ -131,18 +134,21 @@ class Asked:
         return question_of(structs.replace(self.part.field, name=name))
 
     def opening(self) -> str:
-        """The line that the answer goes on, and those before."""
+        """What stands before the answer where a row is no question: the lines before it, and ``key:``."""
         kind = "kind of " if self.part.shape == "choice" else ""
         return f"{self.lines}{kind}{self.label}:"
 
     def chosen(self, label: str) -> Iterator[Asked]:
-        """The rows of the alternative with a label."""
+        """The rows of the alternative that a label chooses; none if no alternative has this label."""
         part = self.part.parts.get(label)
         if part:
             yield from asked_of(replace(self, part=part))
 
     def items(self, names: Iterable[Name]) -> Iterator[Asked]:
-        """The rows of items and entries, whose names are known."""
+        """The rows of the items of a list, or the entries of a map, once their names are known.
+
+        The row that would ask for the name itself is left out.
+        """
         for name in names:
             place = (*self.place, name.key)
             called = name.printed
@@ -161,16 +167,16 @@ class Asked:
         return f"{path_name(place)}: {name.printed}"
 
     def named(self, key: int | str) -> Keys:
-        """The place of the name of an item; of the item itself if no key of it is the name."""
+        """The path of the name of the item `key`: of the value that names it, or of the item itself if none does."""
+        item = (*self.place, key)
         name = self.part.name_key
         if name is None:
-            return (*self.place, key)
-        item = len(self.part.field.path) + 1
-        return (*self.place, key, *name.path[item:])
+            return item
+        return (*item, *name.path[len(self.part.field.path) + 1 :])
 
 
 def asked_of(asked: Asked) -> Iterator[Asked]:
-    """The rows that a part starts with: for an object those of all properties."""
+    """The rows with which a part of a schema starts: the part's own, or for an object those of all its properties."""
     if asked.part.shape != "object":
         yield asked
         return
@@ -180,7 +186,10 @@ def asked_of(asked: Asked) -> Iterator[Asked]:
 
 
 def sample_of(asked: Asked) -> Iterator[Asked]:
-    """Rows that a row may open: of one item, or of all alternatives."""
+    """Rows such as a row may open when its answer is known: those of an item called "a", or of all alternatives.
+
+    A row for a single value opens none.
+    """
     if asked.part.shape == "choice":
         for label in asked.part.parts:
             yield from asked.chosen(label)
@@ -190,7 +199,10 @@ def sample_of(asked: Asked) -> Iterator[Asked]:
 
 
 def example_lines(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
-    """The lines of a row in an example whose object has these texts."""
+    """The lines by which a few-shot example shows the answer of a row, and of all rows that this answer opens.
+
+    `values` has the texts of the example's object by their paths.
+    """
     asked = replace(asked, lines="")
     if asked.part.shape == "value":
         text = values.get(asked.place) or NONE
@@ -202,7 +214,10 @@ def example_lines(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
 
 
 def _shown_choice(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
-    """The line that says which alternative there is, and those of the alternative."""
+    """The line that says which alternative an example's object has, and the lines of this alternative.
+
+    It is the alternative that most of the texts fit: `values` by their paths.
+    """
     is_there = values.get(asked.place) or _keys_below(asked.place, values)
     if not is_there:
         yield f"{asked.opening()} {NONE}"
@@ -218,7 +233,7 @@ def _shown_choice(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
 
 
 def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
-    """The line with the names of all items, and those of each item."""
+    """The line with the names of all items of an example's list or map, and the lines of each item."""
     names = []
     for key in _keys_below(asked.place, values):
         text = values.get(asked.named(key), str(key))
@@ -234,7 +249,7 @@ def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
 
 
 def _keys_below(place: Keys, values: Mapping[Keys, str]) -> list[int | str]:
-    """The keys right below a place, as far as they lead to texts, in order."""
+    """The keys right below a path that lead to a text that is not empty, in order, each once."""
     depth = len(place)
     keys: dict[int | str, None] = {}
     for path, text in values.items():
@@ -244,7 +259,7 @@ def _keys_below(place: Keys, values: Mapping[Keys, str]) -> list[int | str]:
 
 
 def _fit(asked: Asked, values: Mapping[Keys, str]) -> int:
-    """1 if the text of a row is a value of it, −1 if it is none, 0 without a text."""
+    """Whether a row's text in `values` can be read as its value: 1 if so, −1 if not, 0 if it has no text or no value."""
     text = values.get(asked.place, "")
     if not text or asked.part.shape != "value":
         return 0

@@ -38,9 +38,10 @@ _CENTS: Final = re.compile(r"\d[.,]\d\d(?!\d|[.,]\d)")
 
 
 def _amounts_in(text: str) -> list[Quantity]:
-    """The amounts that are no part of another."""
+    """The amounts of money in a text, in order, without those that lie within a longer one."""
     wide: list[Quantity] = []
-    for amount in sorted(amounts_in(text), key=lambda found: (found.start, -found.end)):
+    by_start = sorted(amounts_in(text), key=lambda amount: (amount.start, -amount.end))
+    for amount in by_start:
         if not wide or amount.start >= wide[-1].end:
             wide.append(amount)
     return wide
@@ -102,7 +103,7 @@ _BOUNDS: Final = {
 
 
 class Known(NamedTuple):
-    """An answer that is known: the text in its row, and the text of the value that this means."""
+    """An answer that is known beforehand: the text in its row, and the text of the value that this means."""
 
     text: str
     means: str
@@ -114,7 +115,7 @@ def is_worded(field: Field) -> bool:
 
 
 def reading_of(field: Field) -> Reading | None:
-    """What the values of a field, or the items of a list, are read as; None where they are no numbers, dates or times."""
+    """What the schema says that a field's values, or a list's items, are read as: numbers, dates or times; None if neither."""
     keywords = dict(field.keywords)
     if _NUMBERS.intersection(field.kinds):
         # A string beside the number is a number too, if a pattern or a format says how
@@ -127,9 +128,10 @@ def reading_of(field: Field) -> Reading | None:
 
 
 def learnt_reading(examples: Sequence[tuple[str, str]]) -> Reading | None:
-    """What all right values of a string are read as; None if they are of several kinds, or if there is none.
+    """What the right values of a string field turn out to be, such as dates or prices; None if they have nothing in common.
 
-    Each example is a value and the source that has it.
+    `examples` are pairs of a value and its source. A reading is right if it reads each
+    value whole, and finds it in its source.
     """
     if not examples:
         return None
@@ -142,7 +144,7 @@ def learnt_reading(examples: Sequence[tuple[str, str]]) -> Reading | None:
 
 
 def _stands(value: str, source: str, reading: Reading) -> bool:
-    """Whether a value is one of a source's numbers or dates, say, or stands nowhere in it."""
+    """Whether a `reading` of a source finds a value in it. True as well for a value that stands nowhere in its source."""
     texts = [quantity.text for quantity in found_in(source, _FINDERS[reading])]
     return value in texts or not places_in(value, source)
 
@@ -154,7 +156,7 @@ def _is_line(value: str, source: str) -> bool:
 
 
 def with_values(record: Record, fields: Sequence[Field]) -> Record:
-    """An example whose strings are numbers where its key has numbers, if they read as such."""
+    """A copy of an example in which a string is a number where the schema has a number, if it can be read as one."""
     numeric = {field.keys: field for field in fields if field.kind in _NUMBERS}
 
     def read(keys: Keys, value: Any) -> Any:
@@ -168,7 +170,7 @@ def with_values(record: Record, fields: Sequence[Field]) -> Record:
 
 
 def as_it_stands(field: Field, value: Any, source: str) -> str:
-    """The text of an example's value: of a number, a date or a time, as its source has it."""
+    """The text of an example's value; of a number, a date or a time that stands in its source, as the source writes it."""
     text = text_of(value)
     if isinstance(value, list) or reading_of(field) is None:
         return text
@@ -178,7 +180,7 @@ def as_it_stands(field: Field, value: Any, source: str) -> str:
 
 
 def choices(field: Field) -> list[Known]:
-    """The values that a schema names for a single value: those of an enum, or true and false."""
+    """The answers that a schema names for a field with a single value: those of an enum, or true and false; else none."""
     texts = field.enum
     if not texts and field.kinds == ("boolean",):
         texts = ("true", "false")
@@ -188,10 +190,12 @@ def choices(field: Field) -> list[Known]:
 
 
 def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known] | None:
-    """The values that stand in a source, each text once; None if a field has no such values.
+    """The answers for a field that stand in a source, such as all its dates, each text once.
 
-    A string whose right values are all `learnt` to be dates or prices, say, has its
-    values as they stand.
+    None for a field whose values cannot be looked for: neither does its schema say that
+    they are numbers, dates or times, nor was it `learnt` from examples (see
+    `learnt_reading`). A value that the schema says is given as what it means; a learnt
+    one as it stands.
     """
     reading = reading_of(field)
     sought = reading or learnt
@@ -213,7 +217,7 @@ def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known]
 
 
 def _fitting(field: Field, numbers: Sequence[int | float]) -> list[str]:
-    """The JSON of those numbers that a field may have: of integers and within its bounds, if it says so."""
+    """The numbers that a field's type and bounds allow, as JSON texts. 3.0 is 3 where it must be an integer."""
     is_whole = "number" not in field.kinds
     keywords = dict(field.keywords)
     texts = []
@@ -227,7 +231,7 @@ def _fitting(field: Field, numbers: Sequence[int | float]) -> list[str]:
 
 
 def _is_within(number: int | float, keywords: dict[str, Any]) -> bool:
-    """Whether a number holds to the bounds of a schema."""
+    """Whether a number is within the bounds, and a multiple of the step, that a schema's `keywords` give."""
     for word, holds in _BOUNDS.items():
         if word in keywords and not holds(number, keywords[word]):
             return False
@@ -242,7 +246,7 @@ def _is_within(number: int | float, keywords: dict[str, Any]) -> bool:
 
 
 def as_number(field: Field, text: str) -> str:
-    """The text of a value that may be a number or a string: of a number if it reads as one."""
+    """The text of a value of a field that may be a number or a string: JSON of the number if the text reads as one."""
     if field.kind != "string" or not _NUMBERS.intersection(field.scalars):
         return text
     numbers = _fitting(field, read_number(text))

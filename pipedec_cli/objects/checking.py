@@ -27,35 +27,45 @@ def checker(
     warn: Callable[[str], None] = log.warning,
     of_class: Check | None = None,
 ) -> Check:
-    """A function that says what an object violates in a JSON Schema, at most ten violations. Nothing is fetched.
+    """Make a function that says what an object violates in a JSON Schema, at most ten violations.
 
-    Without a schema it says nothing. It warns of keywords that the validator cannot
-    use, and checks all others. What `of_class` says of an object comes first; the JSON
-    Schema then says nothing of the same values.
+    Args:
+        schema: The JSON Schema; None holds objects to nothing. References to other
+            files are not fetched.
+        where: What warnings call the schema.
+        warn: Takes the warnings: of keywords that the validator cannot use. All others
+            are checked.
+        of_class: What a pydantic class says of an object. It comes first, and the JSON
+            Schema then says nothing of the same values.
     """
     validator = None if schema is None else _validator(schema, where, warn)
 
     def violations(value: Any) -> Sequence[tuple[Keys, str]]:
-        found = [*of_class(value)] if of_class else []
-        named = {keys for keys, _ in found}
+        """What an object violates, each with its path: first what its class says, then what the JSON Schema says."""
+        said = [*of_class(value)] if of_class else []
+        said_of = {keys for keys, _ in said}
         errors = validator.iter_errors(value) if validator else ()
         for error in islice(errors, _MOST_VIOLATIONS):
             keys = _path_of(error)
-            if not _is_among(named, error, keys):
-                found.append((keys, error.message[:_LONGEST_MESSAGE]))
-        return found[:_MOST_VIOLATIONS]
+            if not _is_among(said_of, error, keys):
+                said.append((keys, error.message[:_LONGEST_MESSAGE]))
+        return said[:_MOST_VIOLATIONS]
 
     return violations
 
 
 def _path_of(error: Any) -> Keys:
-    """The path to what an error is about. Items count from 1."""
+    """The path to the value that an error of the validator is about. Items of lists count from 1."""
     steps = error.instance_path
     return tuple(step + 1 if isinstance(step, int) else step for step in steps)
 
 
 def _is_among(named: Collection[Keys], error: Any, keys: Keys) -> bool:
-    """Whether a class has named, by its paths, what an error at these keys is about."""
+    """Whether a pydantic class has already said what a JSON Schema's error at the path `keys` says.
+
+    `named` are the paths of all that the class has said. A missing property may be
+    named by its own path or its object's; an alternative by any path within.
+    """
     from jsonschema_rs import ValidationErrorKind as Kinds
 
     if isinstance(error.kind, Kinds.Required):
@@ -66,7 +76,10 @@ def _is_among(named: Collection[Keys], error: Any, keys: Keys) -> bool:
 
 
 def _validator(schema: Any, where: str, warn: Callable[[str], None]) -> Any:
-    """What validates objects; None if nothing can, which is said."""
+    """The validator of a schema, without the keywords that are faulty; None if it has faults that cannot be taken out.
+
+    `warn` is told of what is not checked.
+    """
     schema = _with_null(schema)
     with suppress(ValueError):
         return _validator_of(schema)
@@ -74,7 +87,7 @@ def _validator(schema: Any, where: str, warn: Callable[[str], None]) -> Any:
     if faults:
         warn(f"{where}: {some_of([*faults.values()])}, which cannot be checked")
     for path in faults:
-        with suppress(LookupError):  # it went with another
+        with suppress(LookupError):  # the fault went with another that was around it
             _take_out(schema, path)
     try:
         return _validator_of(schema)
@@ -85,13 +98,14 @@ def _validator(schema: Any, where: str, warn: Callable[[str], None]) -> Any:
 
 
 def _validator_of(schema: Any) -> Any:
-    """The validator of the draft that a schema names, else of one that allows it.
+    """A jsonschema_rs validator by the draft that a schema names, else by draft 7, which allows older forms.
 
-    A ValueError if none does.
+    A ValueError if the schema is valid in neither.
     """
     from jsonschema_rs import Draft7Validator, validator_for
 
-    fetch = dict[str, Any]().__getitem__  # nothing is fetched
+    # A look-up in an empty dictionary: each reference to another file fails.
+    fetch = dict[str, Any]().__getitem__
     try:
         return validator_for(schema, validate_formats=True, retriever=fetch)
     except ValueError:
@@ -99,7 +113,11 @@ def _validator_of(schema: Any) -> Any:
 
 
 def _take_out(schema: Any, path: Keys) -> None:
-    """Take a faulty keyword out of a schema, or what it stands in and needs all its parts."""
+    """Take a faulty keyword out of a schema, in place. `path` leads to the keyword.
+
+    Where it stands within a keyword that means something else without this part, such
+    as ``not``, this one is taken out.
+    """
     for step in path[:-1]:
         if step in _WHOLE:
             break
@@ -112,12 +130,14 @@ def _take_out(schema: Any, path: Keys) -> None:
 
 
 def _faults_in(schema: Any) -> dict[Keys, str]:
-    """The faults of a schema by their paths. In older drafts `items` may be a list."""
+    """The faulty keywords of a schema: the path of each, and a few words of what is wrong with it."""
     faults = dict[Keys, str]()
     for error in islice(_errors_in(schema), _MOST_FAULTS):
         path = (*error.instance_path,)
+        # In older drafts `items` may be a list, which is no fault.
         if not path or path[-1] == "items":
             continue
+        # The properties and definitions that the keyword stands in.
         steps = pairwise(path[:-1])
         names = (name for before, name in steps if before in _NAMING)
         what = f"the {path[-1]} {error.message[:_LONGEST_MESSAGE]}"
@@ -126,7 +146,7 @@ def _faults_in(schema: Any) -> dict[Keys, str]:
 
 
 def _errors_in(schema: Any) -> Iterator[Any]:
-    """What the latest draft forbids in a schema; nothing is said of what is no JSON."""
+    """The validator's errors for a schema by the latest draft of JSON Schema; none for what is no JSON."""
     from jsonschema_rs import validator_for
 
     with suppress(ValueError):

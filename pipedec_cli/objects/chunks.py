@@ -77,6 +77,7 @@ class Chunks:
     check: Check = lambda _: ()  # what an object violates in its schema
 
     def __post_init__(self) -> None:
+        """Raise a UserError for chunks that are too large, and for objects that cannot be merged."""
         room = self.text.max_source_tokens - self.text.longest_around
         if self.size > room:
             what = f"chunk={self.size}: the model takes sources of at most {max(0, room):,} tokens"
@@ -87,25 +88,28 @@ class Chunks:
             raise UserError(what, todo="leave the key chunk out")
 
     def cut(self, text: str) -> list[Chunk]:
-        """The chunks of a source; a source that is short enough stays as it is."""
+        """The chunks of a source: whole words, as many as have at most `size` tokens, overlapping by an eighth of that.
+
+        A source that is short enough is a single chunk.
+        """
         words = _WORD.findall(text)
-        # The tokens and the characters before each word.
+        # How many tokens, and how many characters, stand before each word.
         tokens = [0, *accumulate(len(ids) for ids in self.text.ids(words))]
-        places = [0, *accumulate(len(word) for word in words)]
+        starts = [0, *accumulate(len(word) for word in words)]
         chunks = []
-        first = 0
+        first = 0  # the first word of the next chunk
         while tokens[-1] - tokens[first] > self.size and first < len(words) - 1:
             end = max(first + 1, bisect_right(tokens, tokens[first] + self.size) - 1)
-            chunks.append(Chunk(text[places[first] : places[end]], places[first]))
+            chunks.append(Chunk(text[starts[first] : starts[end]], starts[first]))
             shared = tokens[end] - self.size // _OVERLAP
             first = max(first + 1, bisect_left(tokens, shared))
         if not chunks:
             return [Chunk(text)]
-        chunks.append(Chunk(text[places[first] : places[-1]], places[first]))
+        chunks.append(Chunk(text[starts[first] : starts[-1]], starts[first]))
         return chunks
 
     def merged(self, parts: Sequence[tuple[Chunk, Generated]]) -> Generated:
-        """The object of all chunks: of each key the surest value; lists one after the other.
+        """Merge the objects of a source's chunks: of each key the surest value; lists one after the other.
 
         Items are told apart by their places in the source: what two chunks read in the
         same place is one item. An item that stands nowhere is told apart by its value.
@@ -118,15 +122,15 @@ class Chunks:
             return results[0]
         assert self.fields is not None, "texts are not merged"
         reads = [_Read(chunk, _values_of(generated)) for chunk, generated in parts]
-        found = _all_values(reads, self.fields.fields)
-        values, texts = _object_of(found, self.fields.fields)
-        sure = {keys: value.sure for keys, value in found.items()}
+        merged = _all_values(reads, self.fields.fields)
+        values, texts = _object_of(merged, self.fields.fields)
+        sure = {keys: value.sure for keys, value in merged.items()}
         forced = None
         if results[0].forced is not None:
-            shares = {keys: value.forced for keys, value in found.items()}
+            shares = {keys: value.forced for keys, value in merged.items()}
             forced = mapped(values, lambda keys, _: shares.get(keys))
         missing = {}
-        for keys, value in found.items():
+        for keys, value in merged.items():
             if value.missing is not None:
                 missing[path_name(keys)] = value.missing
         return replace(
@@ -160,7 +164,10 @@ def _with_all_costs(results: Sequence[Generated]) -> Generated:
 
 
 def _values_of(generated: Generated) -> _Values:
-    """The values of an object that say something."""
+    """The values of a result's object by their paths, without null and empty ones.
+
+    Each has its confidence, its `forced` and its `missing` probability beside it.
+    """
     sure = by_path(generated.confidence or {})
     forced = by_path(generated.forced or {})
     values = {}
@@ -173,36 +180,36 @@ def _values_of(generated: Generated) -> _Values:
 
 
 def _all_values(reads: Sequence[_Read], fields: Sequence[Field]) -> _Values:
-    """The values of the object that all chunks make."""
-    found = {}
+    """The values of all chunks together, by their paths: first of single keys, then of the items of lists of objects."""
+    merged = {}
     for field in fields:
-        there = [read for read in reads if field.keys in read.values]
-        if there and not field.listed:
-            found[field.keys] = _merged(there, field.keys)
+        with_value = [read for read in reads if field.keys in read.values]
+        if with_value and not field.listed:
+            merged[field.keys] = _merged(with_value, field.keys)
     for places in list_places(fields):
         listed = [fields[place] for place in places]
         for number, item in enumerate(_items(reads, listed), start=1):
             for field in listed:
                 if field.keys in item:
-                    found[field.at(number)] = item[field.keys]
-    return found
+                    merged[field.at(number)] = item[field.keys]
+    return merged
 
 
 def _object_of(
-    found: _Values, fields: Sequence[Field]
+    merged: _Values, fields: Sequence[Field]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The object of these values, and the texts of its rows."""
-    items = max((item_number(keys) for keys in found), default=1)
+    """The object that has the `merged` values, and the text of each of its rows; "" for a row without a value."""
+    items = max((item_number(keys) for keys in merged), default=1)
     texts = []
     for field, item in rows_with(fields, items):
-        value = found.get(field.at(item))
+        value = merged.get(field.at(item))
         texts.append(text_of(value.value) if value else "")
     values, _ = read_values(texts, fields)
     return values, texts
 
 
 def _merged(reads: Sequence[_Read], keys: Keys) -> _Value:
-    """The surest value of a path that all these chunks have, the first of equals; of lists all items."""
+    """The value of a path out of several chunks that all have it: the surest one, the first of equals; of a list all items."""
     values = [read.values[keys] for read in reads]
     surest = max(values, key=lambda value: value.sure)
     if not isinstance(surest.value, list):
@@ -217,9 +224,10 @@ def _merged(reads: Sequence[_Read], keys: Keys) -> _Value:
 
 
 def _placed(items: Sequence[Any], chunk: Chunk) -> Iterator[tuple[Hashable, Any]]:
-    """Items of a chunk, each with what tells it apart: itself and its place in the source.
+    """The items of a list in a chunk, each behind what tells it apart: its text and where it starts in the source.
 
-    The second of two equal items stands in the second place of both.
+    The second of two equal items stands in the second place of this text in the chunk.
+    The start is None where the text has no such place.
     """
     counts = Counter[str]()
     for item in items:
@@ -232,7 +240,12 @@ def _placed(items: Sequence[Any], chunk: Chunk) -> Iterator[tuple[Hashable, Any]
 
 
 def _items(reads: Sequence[_Read], fields: Sequence[Field]) -> list[_Values]:
-    """The items of a list of objects in all chunks, those of one place merged. The paths are those of the schema."""
+    """The items of a list of objects in all chunks, where readings of the same item are merged.
+
+    Two readings are the same item if the names of both stand in the same place of the
+    source, or, without a name, if all their values are equal. The paths of their values
+    are those of the schema, without the item's number.
+    """
     naming = naming_key(fields)
     same = defaultdict(list)
     for read in reads:
@@ -249,7 +262,7 @@ def _items(reads: Sequence[_Read], fields: Sequence[Field]) -> list[_Values]:
 
 
 def _items_of(values: _Values, fields: Sequence[Field]) -> list[_Values]:
-    """The items of a list of objects in a chunk, in order."""
+    """The items of the list with these fields in a chunk, in order: of each its values by the paths of the schema."""
     paths = {field.keys for field in fields}
     items: dict[int, _Values] = defaultdict(dict)
     for keys, value in values.items():
@@ -260,7 +273,7 @@ def _items_of(values: _Values, fields: Sequence[Field]) -> list[_Values]:
 
 
 def _surest(items: Iterable[_Values]) -> _Values:
-    """One item of several readings of it: of each key the surest value, the first of equals."""
+    """Make one item of several readings of it: of each key the surest value, the first of equals."""
     surest: _Values = {}
     for item in items:
         for keys, value in item.items():

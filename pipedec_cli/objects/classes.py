@@ -54,6 +54,7 @@ class UserClass:
             return [((), what[:_LONGEST_MESSAGE])]
 
     def _violations(self, value: Any) -> list[tuple[Keys, str]]:
+        """What pydantic says of an object, each with its path; any other error of a validator is raised."""
         try:
             self.model.model_validate_json(json.dumps(value))
         except sys.modules["pydantic"].ValidationError as error:
@@ -65,9 +66,10 @@ class UserClass:
 
 
 def load_class(file: str, name: str) -> UserClass:
-    """Run a Python file and take one of its classes.
+    """Run a user's Python file and take the pydantic class `name` of it.
 
-    A UserError for a broken file, and if there is no such class.
+    A UserError for a broken file, and if there is no such class; "" is never one, and
+    the error names the classes that there are.
     """
     path = Path(file).resolve()
     spec = spec_from_file_location(f"pipedec_schema_{path.stem}", path)
@@ -89,7 +91,7 @@ def load_class(file: str, name: str) -> UserClass:
 
 
 def _generator() -> Any:
-    """What makes JSON Schemas as pydantic does, but for decimals: they are no strings as well."""
+    """A class that makes JSON Schemas as pydantic does, but a Decimal is a number only, where pydantic allows a string too."""
     base: Any = import_module("pydantic.json_schema").GenerateJsonSchema
 
     class Generator(base):  # type: ignore[misc]
@@ -105,7 +107,7 @@ def _generator() -> Any:
 
 @contextmanager
 def refusing(file: str, name: str) -> Iterator[None]:
-    """Make a UserError of whatever a user's file raises."""
+    """Make a UserError of whatever the code in this context raises: code of a user's `file`, whose class is `name`."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -117,10 +119,13 @@ def refusing(file: str, name: str) -> Iterator[None]:
 
 @contextmanager
 def _running(module: ModuleType) -> Iterator[None]:
-    """Let code of a file run: it finds its neighbours and itself, and what it prints goes to stderr."""
+    """Let code of a user's module run: imports find its neighbours and itself, and what it prints goes to stderr.
+
+    The import path and the table of modules are afterwards as they were.
+    """
     folder = str(Path(str(module.__file__)).parent)
     before = sys.path
-    known = sys.modules.get(module.__name__)
+    same_name = sys.modules.get(module.__name__)
     sys.path = [folder, *sys.path]
     sys.modules[module.__name__] = module  # pydantic looks up names of types there
     try:
@@ -129,8 +134,8 @@ def _running(module: ModuleType) -> Iterator[None]:
     finally:
         sys.path = before
         sys.modules.pop(module.__name__, None)
-        if known is not None:
-            sys.modules[module.__name__] = known
+        if same_name is not None:
+            sys.modules[module.__name__] = same_name
 
 
 def _models_in(module: ModuleType) -> dict[str, Any]:
@@ -147,17 +152,18 @@ def _models_in(module: ModuleType) -> dict[str, Any]:
 
 
 def _violation(detail: Any, value: Any) -> tuple[Keys, str]:
-    """An error of pydantic as the path in an object and the words."""
+    """An error of pydantic as the path in the object `value` that it is about, and its words."""
     keys = _path_of(detail["loc"], value, is_missing=detail["type"] == "missing")
     words = " ".join(detail["msg"].split())
     return keys, words[:_LONGEST_MESSAGE]
 
 
 def _path_of(steps: Sequence[str | int], value: Any, *, is_missing: bool) -> Keys:
-    """The path in an object to what pydantic names. Items count from 1.
+    """The path in the object `value` to what an error of pydantic is about. Items count from 1.
 
-    pydantic also names the alternatives of unions and the validators of types, which
-    are no keys of the object.
+    `steps` are pydantic's own, from the outside in. They also name the alternatives of
+    unions and the validators of types, which are no keys of the object, and are left
+    out. If the error is that something `is_missing`, the last step is what is missing.
     """
     path: list[str | int] = []
     for number, step in enumerate(steps, start=1):
@@ -165,13 +171,12 @@ def _path_of(steps: Sequence[str | int], value: Any, *, is_missing: bool) -> Key
         if isinstance(value, dict) and str(step) in value:
             path.append(str(step))
             value = value[str(step)]
-        elif (
-            isinstance(value, list)
-            and isinstance(step, int)
-            and (is_lacking or step < len(value))
-        ):
-            path.append(step + 1)
-            value = None if is_lacking else value[step]
+        elif isinstance(value, list) and isinstance(step, int):
+            if is_lacking:
+                path.append(step + 1)
+            elif step < len(value):
+                path.append(step + 1)
+                value = value[step]
         elif is_lacking:
             path.append(step)
     return tuple(path)

@@ -51,7 +51,7 @@ def row_text(codec: TextCodec, row: Subsequence) -> str:
 
 
 def four_digits(number: float) -> float:
-    """A number as files have it."""
+    """A number rounded to four significant digits, as files have it."""
     return float(f"{number:.4g}")
 
 
@@ -69,7 +69,10 @@ class Answered:
     def add(
         self, at: RowAddress, opening: Opening, row: Subsequence, text: str | None
     ) -> None:
-        """Note the text of a row, and whether it lacks the value that it must have."""
+        """Note the text of a finished row, None if it was cut, and whether it lacks the value that it must have.
+
+        `at` is where its answer belongs, `opening` how the row began.
+        """
         self.rows[at] = row
         self.texts[at] = text
         if opening.must and (opening.lacks(row) or not text):
@@ -91,7 +94,10 @@ class RowRule:
     items: Mapping[str, str] = set_field(default_factory=dict)
 
     def list_text(self, names: Iterable[str], source: str) -> str:
-        """The text of a list whose row has these items, each as often as it stands in the source."""
+        """The text of a list whose row has the items `names`: each at most as often as it stands in the source.
+
+        An item whose meaning is known (`items`) becomes what it means.
+        """
         counts = Counter[str]()
         kept = []
         for name in names:
@@ -109,12 +115,15 @@ def _most_items(name: str, source: str) -> int:
 def names_as_often(
     names: Allowed, decode: Callable[[Sequence[int]], str], end: int, source: str
 ) -> Allowed:
-    """Allows the items of a list, and the end alone where a name has come more often than it stands in the source.
+    """Make an `Allowed` function for a row that writes a list's items, `|` between them, which ends rows that repeat items.
 
-    A small model that repeats itself would not end.
+    Where the newest item has come more often than it stands in the `source`, only the
+    token `end` may follow; else what `names` allows. A small model that repeats itself
+    would not end. `decode` makes text of tokens.
     """
 
     def allowed(tokens: Sequence[int]) -> bytes:
+        """The bit mask of the tokens that may follow those that the row has made."""
         if "|" not in decode(tokens[-1:]):  # no name has come to its end
             return names(tokens)
         *items, _ = [item.strip() for item in decode(tokens).split("|")]
@@ -132,7 +141,10 @@ class FieldCodec:
     def __init__(
         self, codec: TextCodec, fields: Sequence[Field], tree: Part | None = None
     ) -> None:
-        """Objects are read as the `tree` says, by default as that of the fields."""
+        """Prepare the fields, one a row of the schema, for a tokenizer.
+
+        `tree` says how objects are read: by default it is made of the fields.
+        """
         self.codec = codec
         self.fields = fields
         self.tree = tree or tree_of(fields)
@@ -141,15 +153,16 @@ class FieldCodec:
         self._spelled: dict[Field, tuple[str, ...]] = {}
         #: The values that these texts, and those of the enum itself, stand for.
         self._forms: dict[Field, dict[str, str]] = {}
-        for row in {*fields, *(part.field for part in self.tree.inner())}:
-            spelled = tuple(codec.decode(ids) for ids in codec.ids(row.enum))
-            self._spelled[row] = spelled
-            forms = zip((*row.enum, *spelled), row.enum * 2, strict=True)
-            self._forms[row] = dict(forms)
+        for field in {*fields, *(part.field for part in self.tree.inner())}:
+            spelled = tuple(codec.decode(ids) for ids in codec.ids(field.enum))
+            self._spelled[field] = spelled
+            forms = zip((*field.enum, *spelled), field.enum * 2, strict=True)
+            self._forms[field] = dict(forms)
+        #: By item what `known_of` has found.
         self._known: dict[int, list[list[int]]] = {}
 
     def known_of(self, item: int) -> list[list[int]]:
-        """The known tokens of the row of each field behind <bos>, for an item of the lists."""
+        """The known tokens of each field's row, such as those of ``key:``, for item number `item` (from 1) of lists."""
         if item not in self._known:
             openings = [field.opening(item) for field in self.fields]
             self._known[item] = self.codec.ids(openings)
@@ -165,14 +178,18 @@ class FieldCodec:
         grounded: bool,
         may_be_empty: bool = False,
     ) -> RowRule:
-        """How the row of a field is answered for a source.
-
-        Where it is `grounded`, numbers, dates and free values are parts of the source.
-        Strings may be `learnt` to be dates or prices, say. An answer ends with the
-        token `end`. A row that `may_be_empty` has no value then.
+        """How the row of a field is answered for a source: by one of several known answers, or token by token.
 
         A single part of the source ends where that is most probable. A list has all
         items that the model writes: the more they are, the less probable is each end.
+
+        Args:
+            field: What the row is to answer.
+            end: The token that ends an answer.
+            source: The text that the values are taken from.
+            learnt: What a string's right values were found to be, such as dates.
+            grounded: Whether numbers, dates and free values are parts of the source.
+            may_be_empty: Whether an empty row is an answer: it then has no value.
         """
         known = _known_answers(field, source, learnt, grounded=grounded)
         if known is not None and (field.kind != "list" or not known):
@@ -197,7 +214,11 @@ class FieldCodec:
     def openings(
         self, places: Sequence[int], item: int = 1, source: str | None = None
     ) -> tuple[Opening, ...]:
-        """How the rows of these fields begin, those of lists for an item; with values out of a source, if one is given."""
+        """How the rows of some fields begin in trained decoding, and what may follow.
+
+        `places` are the numbers of the fields. In lists the rows are those of item
+        number `item`, from 1. If a `source` is given, values must stand in it.
+        """
         openings = []
         for number in places:
             field = self.fields[number]
@@ -210,7 +231,10 @@ class FieldCodec:
         return tuple(openings)
 
     def _held(self, opening: Opening, field: Field, source: str) -> Opening:
-        """The opening of a trained row whose value is a part of a source. An empty row has no value."""
+        """Hold a trained row to a source: return its opening with the rule that the value must be a part of the source.
+
+        An empty row has no value.
+        """
         end = self.codec.eos
         empty = not field.forced
         rule = self.rule(field, end, source, grounded=True, may_be_empty=empty)
@@ -224,7 +248,7 @@ class FieldCodec:
         return replace(opening, answers=tuple(answers), written=False, must=field.must)
 
     def answers(self, grid: Grid) -> Answered:
-        """See `Answers`: each row is a value."""
+        """What the rows of a finished grid say, where each row is the value of a field."""
         answered = Answered()
         fields = {any_item(field.keys): field for field in self.fields}
         for opening, row in zip(grid.openings, grid.subsequences, strict=True):
@@ -237,7 +261,7 @@ class FieldCodec:
     def _text(
         self, opening: Opening, row: Subsequence, field: Field, source: str
     ) -> str | None:
-        """The text of a row's value; None if it was cut."""
+        """The text of a finished row's value, None if it was cut. `source` is "" where rows are not held to one."""
         if opening.chooses:
             return opening.text(row) if row.ended else None
         if row.value_tokens is None:
@@ -251,7 +275,10 @@ class FieldCodec:
         return rule.list_text(items_of(text), source)
 
     def plain_answers(self, grid: Grid) -> Answered:
-        """See `Answers`, of an object that a sequential model has written in words: no value has a row of its own."""
+        """What a finished grid says whose rows are one text: an object as a sequential model has written it, key by key.
+
+        No value has a row of its own, so there are texts alone.
+        """
         is_cut = grid.truncated is not None
         texts = read_plain(self.whole(grid), self.fields, cut=is_cut)
         rows = rows_of(self.fields, len(texts))
@@ -259,7 +286,7 @@ class FieldCodec:
         return Answered(texts=dict(zip(places, texts, strict=True)))
 
     def whole(self, grid: Grid) -> str:
-        """The text of all rows."""
+        """The text of all rows of a grid, one behind the other."""
         tokens: list[int] = []
         for row in grid.subsequences:
             tokens += row.text_tokens
@@ -270,7 +297,11 @@ class FieldCodec:
         texts: Mapping[RowAddress, str | None],
         dropped: Collection[Keys] = (),
     ) -> tuple[dict[str, Any], int]:
-        """The object that the texts of all rows give, and the number of lost values; see `ObjectOf`."""
+        """The object that the texts of all rows give, and how many texts could not be read as values.
+
+        `texts` are by where they belong, None for one that was cut. The values at the
+        paths `dropped` are left out.
+        """
         reading = ObjectOf(self.tree, texts, self._forms, dropped)
         return reading.read(), reading.lost
 
@@ -280,7 +311,10 @@ class FieldCodec:
         rows: Mapping[RowAddress, Subsequence],
         number: Callable[[Subsequence], float],
     ) -> Any:
-        """A number of the row of each value: an object of the same shape, to four digits."""
+        """An object shaped like `values` in which each value is replaced by a number of its row, to four digits.
+
+        `number` takes the number, such as the confidence, from a row.
+        """
         numbers = {}
         for at, row in rows.items():
             if at.role == "value":
@@ -293,7 +327,10 @@ class FieldCodec:
 
     @cached_property
     def of_whole(self) -> Opening:
-        """What a sequential model's object is held to; anything is allowed if the tokenizer cannot spell a key."""
+        """How the only row of a sequential model begins, and which tokens its object may have.
+
+        Any token is allowed if the tokenizer cannot spell one of the keys.
+        """
         keys = [plain_opening(field) for field in self.fields]
         spelled = [self.codec.decode(ids) for ids in self.codec.ids(keys)]
         if [alike(key) for key in spelled] != [alike(key) for key in keys]:
@@ -307,7 +344,7 @@ class FieldCodec:
 
     @cached_property
     def allowed(self) -> list[Allowed]:
-        """Which tokens may follow in the row of each field. A row may be empty unless there must be a value."""
+        """For each field, which tokens may follow in its row. A row may be empty unless there must be a value."""
         tokenizer = self.codec.tokenizer
         eos = self.codec.eos
         rows = []
@@ -321,42 +358,49 @@ class FieldCodec:
 def _known_answers(
     field: Field, source: str, learnt: Reading | None, *, grounded: bool
 ) -> list[Known] | None:
-    """The choices of a schema, or what stands in a source; None where a field has no known answers."""
+    """All answers that a field can have, where they are known beforehand; None where the row has to be written.
+
+    They are the choices of its schema, or, if it is `grounded` (its values are parts of
+    the source), the numbers or dates of the source.
+    """
     named = choices(field)
-    if named or is_worded(field) or not grounded:
-        return named or None
-    return candidates(field, source, learnt)
+    if named:
+        return named
+    if grounded and not is_worded(field):
+        return candidates(field, source, learnt)
+    return None
 
 
 def _counted(field: Field) -> Field:
-    """A field without a name whose values are as long and as many. Fields with free values share a grammar."""
+    """A field without a name that has only the lengths and numbers of another's values, so that such fields share a grammar."""
     counts = tuple(pair for pair in field.keywords if pair[0] in _COUNTS)
     return Field("", field.kind, keywords=counts)
 
 
 class PlacedRow(NamedTuple):
-    """A row of an object on the grid: its start, the place of its field, the item, and the place of its text."""
+    """A row of an object on the grid in training."""
 
-    start: int
-    field: int
-    item: int
-    text: int | None
+    start: int  # its time-step
+    field: int  # the number of its field, from 0
+    item: int  # the number of its item, from 1; 0 outside lists
+    text: int | None  # the number of its text, from 0; None for an empty row
 
 
 def place_rows(
     plan: Schedule, lengths: Sequence[int], fields: Sequence[Field]
 ) -> list[PlacedRow]:
-    """The rows of an object on the grid, as they are established, for texts with these many tokens in the order of `rows_of`.
+    """Lay the rows of a training object on the grid, in the order in which they are established.
 
-    An empty item, whose rows have no text, closes each list. The items of a list lie as
-    the `plan` lays subsequences as long as they are.
+    `lengths` are the tokens of its texts, in the order of `rows_of`. Single values
+    start at time 0. The items of a list start where the `plan` starts subsequences as
+    long as they are; an empty item, whose rows have no text, closes each list.
     """
-    texts = {row: place for place, row in enumerate(rows_of(fields, len(lengths)))}
+    texts = {row: number for number, row in enumerate(rows_of(fields, len(lengths)))}
     rows = []
     for number, field in enumerate(fields):
         if not field.listed:
             rows.append(PlacedRow(0, number, 0, texts[field, 0]))
-    sizes = {row: lengths[place] for row, place in texts.items()}
+    sizes = {row: lengths[text] for row, text in texts.items()}
     for numbers in list_places(fields):
         listed = [fields[number] for number in numbers]
         starts = place(plan, _item_lengths(listed, sizes))
@@ -368,7 +412,10 @@ def place_rows(
 
 
 def _item_lengths(fields: Sequence[Field], sizes: Mapping[Row, int]) -> list[int]:
-    """The most tokens of a text of each item of a list, up to the first item that has none."""
+    """How long each item of a list is: the tokens of its longest text. The last one is 0, of the item that has none.
+
+    `sizes` are the tokens of each row's text.
+    """
     lengths: list[int] = []
     while not lengths or lengths[-1]:
         item = len(lengths) + 1

@@ -61,9 +61,14 @@ _FORMATS: Final = {
     "regex": r"[A-Za-z0-9_ -]+",
 }
 #: Formats that hold what another format holds.
-_WIDER: Final = {"idn-email": "email", "idn-hostname": "hostname"} | dict.fromkeys(
-    ("iri", "iri-reference", "uri-reference", "uri-template"), "uri"
-)
+_WIDER: Final = {
+    "idn-email": "email",
+    "idn-hostname": "hostname",
+    "iri": "uri",
+    "iri-reference": "uri",
+    "uri-reference": "uri",
+    "uri-template": "uri",
+}
 #: Keywords that llguidance cannot always read.
 _UNREADABLE: Final = ("pattern", "multipleOf")
 _HEAD: Final = '%llguidance {"no_forcing": true}'
@@ -74,12 +79,10 @@ _KEPT: Final = 64
 def grammar_of(
     field: Field, texts: Sequence[str] = (), *, may_be_empty: bool = False
 ) -> str | None:
-    """The grammar, in llguidance's Lark, of a row's text.
+    """The grammar, in llguidance's Lark, of the text that a field's row may have; None if it may have any.
 
-    None if the field holds its row to nothing.
-
-    `texts` are the choices as the tokenizer spells them. A row that `may_be_empty` can
-    say that there is no value.
+    `texts` are the field's choices as the tokenizer spells them. A row that
+    `may_be_empty` can say that there is no value.
     """
     held = _value(field, texts)
     if held is None:
@@ -97,7 +100,11 @@ def grammar_of(
 
 
 def _value(field: Field, texts: Sequence[str]) -> tuple[str, str] | None:
-    """What a value, or an item of a list, may be, and how more items follow, which names the item as {}."""
+    """The parts of a field's grammar: what a value or an item of a list may be, and how more items follow.
+
+    The second one has {} where the name of the item's rule belongs, and is "" for a
+    single value. None if the field holds its row to nothing.
+    """
     keywords = dict(field.keywords)
     more = _more(keywords) if field.kind == "list" else ""
     kinds: Sequence[str] = (field.kind,)
@@ -112,14 +119,14 @@ def _value(field: Field, texts: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _choices(texts: Sequence[str], *, is_list: bool) -> str:
-    """What a value may be that is one of some texts, or an item that is."""
+    """The grammar of a value, or of an item of a list, that is one of some texts."""
     if is_list:
         texts = [text_of([text]) for text in texts]
     return " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
 
 
 def _text(field: Field, keywords: Mapping[str, Any]) -> str | None:
-    """What a string or an item may be; None if it is held to nothing."""
+    """The grammar of a string, or of an item of a list, with a schema's `keywords`; None if it is held to nothing."""
     is_list = field.kind == "list"
     expressions = list[str]()
     if field.kind != "any" and len(field.scalars) < 2:
@@ -127,6 +134,7 @@ def _text(field: Field, keywords: Mapping[str, Any]) -> str | None:
     if expressions and is_list:
         expressions.append("[^|]*")
     if expressions:
+        # Lark has expressions between slashes: those within get a backslash.
         slashed = (
             re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", text) for text in expressions
         )
@@ -140,7 +148,7 @@ def _text(field: Field, keywords: Mapping[str, Any]) -> str | None:
 
 
 def _numbers(kinds: Sequence[str], keywords: Mapping[str, Any]) -> str:
-    """What a number or a boolean may be."""
+    """The grammar of a value that has one of these `kinds`: numbers, held to the bounds among `keywords`, or booleans."""
     bounds = {word: keywords[word] for word in OF_NUMBERS if word in keywords}
     ways = []
     for kind in kinds:
@@ -152,7 +160,7 @@ def _numbers(kinds: Sequence[str], keywords: Mapping[str, Any]) -> str:
 
 
 def _bounded(kind: str, bounds: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a number within bounds.
+    """The JSON Schema of a number or integer (`kind`) within bounds, by keyword, which llguidance makes a grammar of.
 
     Its digits are bounded as well, since some models repeat a digit.
     """
@@ -165,7 +173,10 @@ def _bounded(kind: str, bounds: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _more(keywords: Mapping[str, Any]) -> str:
-    """How more items follow, which names the item as {}."""
+    """The grammar by which more items of a list follow the first one, `|` between them, as many as `keywords` allow.
+
+    It has {} where the name of the item's rule belongs, and is formatted once more.
+    """
     least = max(1, keywords.get("minItems", 1))
     most = ""
     if "maxItems" in keywords:
@@ -178,12 +189,11 @@ def _more(keywords: Mapping[str, Any]) -> str:
 def plain_grammar(
     fields: Sequence[Field], keys: Sequence[str], texts: Sequence[Sequence[str]]
 ) -> str:
-    """The grammar of an object that a sequential model writes; see `plain_text`.
+    """The grammar of a whole object as a sequential model writes it: ``key: value; key: value``, in the schema's order.
 
-    Numbers are not held to bounds.
-
-    `keys` are the openings of the first item and `texts` the choices, both as the
-    tokenizer spells them.
+    Numbers are not held to bounds. `keys` are what stands before each field's value
+    (with ``[1]`` for the first item of a list) and `texts` each field's choices, both
+    as the tokenizer spells them.
     """
     lines = list[str]()
     for number, (field, key) in enumerate(zip(fields, keys, strict=True)):
@@ -192,6 +202,9 @@ def plain_grammar(
     if listed:
         lines.append(f"REST{len(fields)}: ITEM (/; ?/ ITEM)*")
         lines.append(f"ITEM: {' | '.join(listed)}")
+    # REST n is what may follow from field n on: its pair, or, where its value may be
+    # missing, what follows the next field. Nothing needs to follow up to the last field
+    # that must have a value.
     has_rest = bool(listed)
     optional = "?"
     for number in reversed(range(len(fields))):
@@ -208,7 +221,7 @@ def plain_grammar(
 
 
 def _pair(number: int, field: Field, key: str, texts: Sequence[str]) -> Iterator[str]:
-    """The lines of a key and its value."""
+    """The lines of the grammar for field number `number`: PAIR is its key and value, and TEXT the value without a lone ;."""
     keywords = tuple(pair for pair in field.keywords if pair[0] not in OF_NUMBERS)
     plain = replace(field, keywords=keywords)
     held = _value(plain, [doubled(text) for text in texts])
@@ -229,21 +242,21 @@ def format_expression(name: str) -> str:
 
 
 def _strings(keywords: Mapping[str, Any]) -> Iterator[str]:
-    """The expressions that all hold for a string with these keywords."""
+    """The regular expressions, all of which a string matches that holds to a schema's format, pattern and lengths."""
     expression = format_expression(keywords.get("format", ""))
     if expression:
         yield expression
-    found = None
+    pattern = None
     if "pattern" in keywords:
-        found = searched(keywords["pattern"])
-    if found:
-        yield found
-    if found or "minLength" in keywords or "maxLength" in keywords:
+        pattern = searched(keywords["pattern"])
+    if pattern:
+        yield pattern
+    if pattern or "minLength" in keywords or "maxLength" in keywords:
         yield _length(keywords.get("minLength", 1), keywords.get("maxLength"))
 
 
 def _length(least: int, most: int | None) -> str:
-    """The expression of texts of such a length, which have no white space around them."""
+    """A regular expression of texts with `least` to `most` characters (None: any number) and no white space around them."""
     if most == 1:
         return r"\S"
     inner = "" if most is None else max(0, most - 2)
@@ -252,9 +265,10 @@ def _length(least: int, most: int | None) -> str:
 
 
 def is_free(field: Field) -> bool:
-    """Whether a value, or each item of a list, may be any text of a length.
+    """Whether a field's value, or each item of a list, may be any text, its length apart.
 
     A format that is not known and a pattern that cannot be read hold a row to nothing.
+    A value that the model may word itself (``x-free``) is none of these.
     """
     keywords = dict(field.keywords)
     is_scalar = field.scalars and "string" not in field.scalars
@@ -266,10 +280,11 @@ def is_free(field: Field) -> bool:
 
 
 def span_grammar(source: str, field: Field, *, may_be_empty: bool = False) -> str:
-    """The grammar of a part of a source that begins and ends where a word does, or of several such items.
+    """The grammar of a value that is a part of the source, from the beginning of a word to the end of one.
 
-    A row that `may_be_empty` can say that there is no value. Words are those of Unicode
-    (UAX 29), the possessive 's apart. White space is one space.
+    A field that is a list has several such items. A row that `may_be_empty` can say
+    that there is no value. Words are those of Unicode (UAX 29), the possessive 's
+    apart. White space is one space.
     """
     is_list = field.kind == "list"
     keywords = dict(field.keywords)
@@ -277,9 +292,9 @@ def span_grammar(source: str, field: Field, *, may_be_empty: bool = False) -> st
     words = [*filter(None, regex.split(r"(?V1w)\b|(?=['’]s\b)", text))]
     least = keywords.get("minLength", 0)
     most = min(len(text), keywords.get("maxLength", len(text)))
-    length = (
-        rf" & /.{{{min(least, most)},{most}}}/" if least or most < len(text) else ""
-    )
+    length = ""
+    if least or most < len(text):
+        length = rf" & /.{{{min(least, most)},{most}}}/"
     more = _more(keywords).format("SPAN") if is_list else ""
     lines = (
         _HEAD,
@@ -293,7 +308,7 @@ def span_grammar(source: str, field: Field, *, may_be_empty: bool = False) -> st
 
 @lru_cache(maxsize=8)
 def spelled(tokenizer: Any) -> list[bytes]:
-    """The bytes that each token of a tokenizer writes within a text; none of special tokens."""
+    """The bytes that each token of a tokenizer stands for within a text, by token id; b"" for special tokens."""
     added = tokenizer.added_tokens_decoder.items()
     special = {*tokenizer.all_special_ids}
     special.update(number for number, token in added if token.special)
@@ -307,7 +322,12 @@ def spelled(tokenizer: Any) -> list[bytes]:
 
 
 def _bytes_of_tokens(tokenizer: Any) -> Callable[[str, int], bytes]:
-    """A function that gives the bytes of a token, by its piece and its number."""
+    """A function that gives the bytes of a token, by its piece (its text in the vocabulary) and its id.
+
+    There are three ways: pieces whose letters stand for single bytes (GPT-2's), pieces
+    with ▁ for a space (SentencePiece), and whatever the tokenizer writes for the token
+    behind a digit.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     decoder = ""
     if backend is not None:
@@ -331,7 +351,7 @@ def _bytes_of_tokens(tokenizer: Any) -> Callable[[str, int], bytes]:
 
 
 def _letters_of_bytes() -> dict[str, int]:
-    """The bytes by the letters that stand for them in tokens of bytes, as GPT-2 has them."""
+    """Which byte each letter stands for in the vocabularies of GPT-2's kind: printable bytes stand for themselves."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     letters = {chr(byte): byte for byte in printable}
     others = sorted({*range(256)} - printable)
@@ -342,7 +362,7 @@ def _letters_of_bytes() -> dict[str, int]:
 
 @lru_cache(maxsize=8)
 def _trie(tokenizer: Any, end: int) -> Any:
-    """The tokens as llguidance reads them."""
+    """A tokenizer in the form that llguidance reads: the bytes of all tokens, and the token `end` that ends a text."""
     # Imported late: most models write no values.
     from llguidance import LLTokenizer, TokenizerWrapper
 
@@ -365,34 +385,41 @@ class Grammar:
     """
 
     def __init__(self, tokenizer: Any, end: int, grammar: str) -> None:
-        """A ValueError if llguidance does not take the grammar."""
+        """Read a grammar for a tokenizer, whose token `end` ends a text. A ValueError if llguidance does not take it."""
         from llguidance import LLMatcher
 
         start = LLMatcher(_trie(tokenizer, end), grammar, log_level=0)
         if start.is_error():
             raise ValueError(start.get_error())
-        self._start, self._end = start, mask_of([end])
+        self._start = start
+        self._end = mask_of([end])
         self._states = dict[tuple[int, ...], Any]()
 
-    def __call__(self, made: Sequence[int]) -> bytes:
-        """The mask behind these tokens; see `Allowed`."""
-        state = self._state(tuple(made))
-        mask: bytes = self._end if state.is_stopped() else state.compute_bitmask()
-        return (
-            mask if any(mask) else self._end
-        )  # nothing fits: the row ends, and its value is lost
+    def __call__(self, tokens: Sequence[int]) -> bytes:
+        """The bit mask of the tokens that may follow those that a row has made: bit t % 8 of byte t // 8 is token t.
 
-    def _state(self, made: tuple[int, ...]) -> Any:
-        if not made:
+        Where nothing fits the row ends, and its value is lost.
+        """
+        state = self._state(tuple(tokens))
+        if state.is_stopped():
+            return self._end
+        mask: bytes = state.compute_bitmask()
+        return mask if any(mask) else self._end
+
+    def _state(self, tokens: tuple[int, ...]) -> Any:
+        """The matcher's state behind these tokens, made of the state one token before if that is kept, and kept itself."""
+        if not tokens:
             return self._start
-        if made not in self._states:
-            known = self._states.get(made[:-1], self._start)
-            state = known.deep_copy()
-            state.consume_tokens([*(made if known is self._start else made[-1:])])
+        if tokens not in self._states:
+            before = self._states.get(tokens[:-1], self._start)
+            new = tokens if before is self._start else tokens[-1:]
+            state = before.deep_copy()
+            state.consume_tokens([*new])
             if len(self._states) >= _KEPT:
-                self._states.pop(next(iter(self._states)))
-            self._states[made] = state
-        return self._states[made]
+                oldest = next(iter(self._states))
+                self._states.pop(oldest)
+            self._states[tokens] = state
+        return self._states[tokens]
 
 
 @lru_cache(maxsize=64)  # the examples of a run share them
@@ -405,14 +432,23 @@ def allowed_of(
     *,
     may_be_empty: bool = False,
 ) -> Allowed:
-    """Which tokens may follow in the row of a field, whose values are parts of a `source` if there is one.
+    """Make the `Allowed` function of a field's row: which tokens may follow those that the row has made.
 
-    See `grammar_of` and `span_grammar`. A pattern that llguidance cannot read holds
-    nothing.
+    A pattern that llguidance cannot read holds a row to nothing.
+
+    Args:
+        tokenizer: Whose tokens the row is made of.
+        end: The token that ends the row.
+        field: What the row is held to.
+        texts: The field's choices as the tokenizer spells them.
+        source: The text that a value must be a part of; None where it need not be.
+        may_be_empty: Whether the row may end at once, which says that there is no
+            value.
     """
     plain = [pair for pair in field.keywords if pair[0] not in _UNREADABLE]
 
     def grammars() -> Iterator[str | None]:
+        """The strictest grammar first: with all keywords, without those that may be unreadable, without any."""
         for keywords in (field.keywords, tuple(plain), ()):
             held = replace(field, keywords=keywords)
             if source is None:
@@ -430,9 +466,11 @@ def plain_allowed_of(
     keys: Sequence[str],
     texts: Sequence[Sequence[str]],
 ) -> Allowed:
-    """Which tokens may follow in an object that a sequential model writes.
+    """Make the `Allowed` function of a whole object as a sequential model writes it: which tokens may follow others.
 
-    See `plain_grammar` and `allowed_of`.
+    `end` is the token that ends it. `keys` are what stands before each field's value,
+    and `texts` each field's choices, both as the tokenizer spells them. Where llguidance
+    cannot read the fields' keywords, these hold the object to nothing.
     """
     free = [replace(field, keywords=()) for field in fields]
     grammars = (plain_grammar(held, keys, texts) for held in (fields, free))
@@ -440,7 +478,7 @@ def plain_allowed_of(
 
 
 def _readable(tokenizer: Any, end: int, grammars: Iterable[str | None]) -> Allowed:
-    """The first grammar that llguidance can read; anything is allowed if it is None, or there is none."""
+    """What the first grammar allows that llguidance can read. Any token is allowed if this is None, or if it reads none."""
     for grammar in grammars:
         with suppress(ValueError):
             return any_token if grammar is None else Grammar(tokenizer, end, grammar)

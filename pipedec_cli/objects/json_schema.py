@@ -48,10 +48,10 @@ class GivenSchema(NamedTuple):
 
 
 def schema_file(fields: str | None) -> str | None:
-    """The file that says which keys objects have, if that is no list of keys.
+    """The file that the setting `fields` names; None if it is a list of keys, or not given.
 
-    It is called .json or FILE.py:CLASS, or it is there and has a dot or a slash in its
-    name.
+    A file is called .json or FILE.py:CLASS, or it is there and has a dot or a slash in
+    its name.
     """
     if fields is None or re.fullmatch(r".+\.(json|py(:\w*)?)", fields, re.DOTALL):
         return fields
@@ -60,16 +60,13 @@ def schema_file(fields: str | None) -> str | None:
 
 
 def read_schema(location: str) -> dict[str, Field]:
-    """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``.
-
-    See `keys_of`.
-    """
+    """The keys that a model can be trained for, by name, of a JSON Schema's file or a pydantic class ``FILE.py:CLASS``."""
     given = load_schema(location)
     return keys_of(given.schema, given.where)
 
 
 def load_schema(location: str) -> GivenSchema:
-    """A JSON Schema, or that of a pydantic class.
+    """Read a JSON Schema from its file, or make that of the pydantic class ``FILE.py:CLASS``.
 
     A UserError for a broken file or class.
     """
@@ -92,10 +89,10 @@ def keys_of(
 ) -> dict[str, Field]:
     """The keys of a JSON Schema, by name and in order, that a model can be trained for.
 
-    See `tree_in`.
-
-    Nested objects and lists of objects give paths. A key without a type has the kind
-    ``any``. Maps, alternatives and lists within lists cannot be held.
+    Nested objects and lists of objects give paths, such as ``address.city``. A key
+    without a type has the kind ``any``. Maps, alternatives and lists within lists are
+    left out. `where` is the file, for messages, and `warn` takes the warnings. A
+    UserError for a schema without keys, and for more keys or choices than `most`.
     """
     tree = tree_in(schema, where, warn, most, trained=True)
     return {field.name: field for field in tree.values()}
@@ -109,11 +106,20 @@ def tree_in(
     *,
     trained: bool = False,
 ) -> Part:
-    """The tree of a JSON Schema that was read from `where`; if it is `trained`, of what a model can be trained for.
+    """Read a JSON Schema as a tree of the rows that are decoded for it.
 
-    Optional parts that no row can hold are left out. Warns of them, and of the keywords
-    that no row is held to. A UserError for a schema that no rows can hold to, and for
-    more keys or choices than `most`.
+    Optional parts that no row can hold are left out. A UserError for a schema that no
+    rows can hold to.
+
+    Args:
+        schema: The JSON Schema.
+        where: The file it was read from, for messages.
+        warn: Takes the warnings: of parts left out, and of keywords that no row is held
+            to.
+        most: The most keys and the most choices of all keys together; more raise a
+            UserError.
+        trained: Whether it is for a model that is trained for these keys, which can do
+            less.
     """
     keys, choices = most
     characters = 500 * keys + 20 * choices
@@ -138,7 +144,7 @@ def tree_in(
 
 @contextmanager
 def _placing(where: str) -> Iterator[None]:
-    """Add the place to a UserError."""
+    """Add to a UserError of the code in this context the place `where` it is."""
     try:
         yield
     except UserError as error:
@@ -146,7 +152,7 @@ def _placing(where: str) -> Iterator[None]:
 
 
 def _refuse_envelope(schema: Any) -> None:
-    """Raise a UserError if the schema stands within another object."""
+    """Raise a UserError if the schema stands within another object, such as the definition of a tool."""
     if not isinstance(schema, dict) or "properties" in schema:
         return
     for path in _ENVELOPES:
@@ -155,7 +161,10 @@ def _refuse_envelope(schema: Any) -> None:
 
 
 def _refuse_without_rows(tree: Part, schema: Any, notes: Notes) -> None:
-    """Raise a UserError for a schema that no rows are written for."""
+    """Raise a UserError for a schema that no rows are written for, which says as far as possible why it has none.
+
+    `tree` is what was read of the schema, `notes` what was left out.
+    """
     is_object = tree.shape == "object"
     has_rows = tree.parts and any(part.shape != "object" for part in tree.inner())
     if not has_rows and notes.left_out:
@@ -164,16 +173,16 @@ def _refuse_without_rows(tree: Part, schema: Any, notes: Notes) -> None:
         what = "the schema leaves nothing to write: each property is null or [] whatever the text says"
         raise UserError(what, todo="add a property with another type")
     words = schema.keys() - KNOWN if isinstance(schema, dict) else ()
-    near = get_close_matches("properties", words, 1, 0.75)
-    if near and not is_object:
-        todo = f"write not {near[0]!r}, but {EXAMPLE}"
+    misspelled = get_close_matches("properties", words, 1, 0.75)
+    if misspelled and not is_object:
+        todo = f"write not {misspelled[0]!r}, but {EXAMPLE}"
         raise UserError(_NO_PROPERTIES, todo=todo)
     if not has_rows or tree.shape == "list":
         raise UserError(_NO_PROPERTIES, todo=f"write {EXAMPLE}")
 
 
 def _mistyped(notes: Notes) -> Iterator[str]:
-    """The unknown words that are nearly keywords."""
+    """The unknown words of a schema that are spelled nearly as keywords are."""
     for word in sorted(notes.unknown)[:_COMPARED]:
         if get_close_matches(word, KNOWN, 1, 0.85):
             yield word

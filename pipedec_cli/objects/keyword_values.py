@@ -17,34 +17,43 @@ SMALLER_HOLDS: Final = frozenset(["maximum", "exclusiveMaximum", *_MOST])
 #: The types of the values that can be used; older drafts have others too.
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
     **dict.fromkeys(OF_NUMBERS + _COUNTS, (int, float)),
-    **dict.fromkeys(("pattern", "format"), str),
-    **dict.fromkeys(("properties", "patternProperties"), dict),
-    **dict.fromkeys(("enum", "required"), list),
+    "pattern": str,
+    "format": str,
+    "properties": dict,
+    "patternProperties": dict,
+    "enum": list,
+    "required": list,
     METRIC: (str, int, float),
     FREE: bool,
 }
 
 
 def is_usable(word: str, value: Any) -> bool:
-    """Whether a keyword has a value of its kind; any has that is not looked at here."""
+    """Whether the keyword `word` says something with this value: a value of the wrong type is passed over.
+
+    Keywords of which nothing is known here are usable with any value.
+    """
     if word in (FREE, "uniqueItems"):
         return value is True
-    if isinstance(value, bool):
-        return word not in _TYPES
+    if word == "nullable":
+        return isinstance(value, bool)
+    if word not in _TYPES:
+        return True
+    if isinstance(value, bool):  # to Python it is a number as well
+        return False
     if word in _COUNTS:
         return isinstance(value, int)
-    if word == "nullable":
-        return False
-    return isinstance(value, _TYPES.get(word, object))
+    return isinstance(value, _TYPES[word])
 
 
 def is_wrong(word: str, value: Any) -> bool:
-    """Whether the value of a keyword is wrong in every draft and for every engine."""
+    """Whether the value of the keyword `word` is wrong in every draft of JSON Schema and for every engine."""
     if word == "type":
         return bool(value == [])
     if word not in _TYPES or word == "enum":
         return False
-    # Exclusive bounds are booleans in draft 4, and an empty object of PHP is a list.
+    # Other types than these may be right elsewhere: exclusive bounds are booleans in
+    # draft 4, an empty object of PHP is a list, and null often stands for nothing.
     if word in (FREE, METRIC) or not isinstance(value, list | bool | None):
         is_fitting = isinstance(value, _TYPES[word])
         return not is_fitting or _is_out_of_range(word, value)
@@ -54,6 +63,7 @@ def is_wrong(word: str, value: Any) -> bool:
 
 
 def _is_out_of_range(word: str, value: Any) -> bool:
+    """Whether the value of a keyword has the right type, but is none that this keyword can have."""
     if word == METRIC:
         return not METRICS.fullmatch(str(value))
     if word == "pattern":

@@ -15,7 +15,11 @@ _COMPARED: Final = 50
 
 
 def labels_of(parts: Alternatives) -> list[str]:
-    """The constants of a key that each has, else their titles, types or numbers."""
+    """Labels that tell alternatives apart, one each, which a row chooses among.
+
+    They are the constants of a key that is another in each alternative, else the titles
+    or the types if these are all different, else the numbers from 1.
+    """
     key = _telling_key(parts)
     if key is not None:
         return _constants(parts, key)
@@ -36,7 +40,7 @@ def are_apart(parts: Alternatives) -> bool:
 
 
 def _telling_key(parts: Alternatives) -> str | None:
-    """The first key, by name, that has another constant in each of the parts."""
+    """The first key, by name, that every alternative has, with a different constant in each; None if there is none."""
     names = ({*part.get("properties", ())} for part in parts)
     for key in sorted(set[str].intersection(*names)):
         if _are_labels(_constants(parts, key)):
@@ -45,17 +49,13 @@ def _telling_key(parts: Alternatives) -> str | None:
 
 
 def _constants(parts: Alternatives, key: str) -> list[str]:
-    """The text of the only value of a key in each part.
-
-    "" if it has none, or several.
-    """
+    """The text of the only value that the property `key` can have in each alternative; "" if it can have several."""
     texts = []
     for part in parts:
         schema = part["properties"][key]
-        schema = schema if isinstance(schema, dict) else {}
-        values: Any = schema.get("enum")
-        if "const" in schema:
-            values = [schema["const"]]
+        values: Any = None
+        if isinstance(schema, dict):
+            values = [schema["const"]] if "const" in schema else schema.get("enum")
         is_constant = isinstance(values, list) and len(values) == 1
         texts.append(text_of(*values) if is_constant else "")
     return texts
@@ -71,18 +71,21 @@ def _types_of(part: Said) -> Sequence[str]:
 
 
 def _have_own_types(parts: Alternatives) -> bool:
-    """Whether each part has types, which no other part has."""
+    """Whether each alternative says which types it allows, and no other one allows any of these."""
     times = Counter[str]()
     for part in parts:
         types = _types_of(part)
         if not types:
             return False
-        times.update(with_integer(types))
+        times.update(with_integer(types))  # each integer is a number, too
     return max(times.values()) == 1
 
 
 def _require_own_keys(parts: Alternatives) -> bool:
-    """Whether an object that is written for a part lacks a key that any other requires."""
+    """Whether each alternative requires a key that no object written for another one has.
+
+    False as well for very many alternatives, which are not compared.
+    """
     if len(parts) > _COMPARED or not all("properties" in part for part in parts):
         return False
     for part, other in permutations(parts, 2):

@@ -20,9 +20,9 @@ ALTERNATIVES: Final = " alternatives"
 
 
 def merged(first: Said, second: Said) -> Said:
-    """A part that says what two parts say.
+    """Merge two parts of a schema into one that holds a value to both.
 
-    Titles and descriptions are those of the `second`.
+    Titles, descriptions and all else that cannot be merged are those of the `second`.
     """
     both = {**first, **second}
     for word in first.keys() & second.keys() & _MERGED.keys():
@@ -73,10 +73,7 @@ def with_integer(types: Iterable[str]) -> set[str]:
 
 
 def fitting(part: Said) -> list[Any] | None:
-    """The values that a part may have and that are of its type.
-
-    None if it has no list of them.
-    """
+    """The values that the enum of a part lists and its type allows; None if it has no enum."""
     if "enum" not in part:
         return None
     types = part.get("type")
@@ -111,16 +108,16 @@ def _exact(value: Any) -> tuple[Any, Any]:
 
 
 def allows_null(part: Said) -> bool:
-    """Whether a part allows null, which one without types and values does."""
+    """Whether a part of a schema allows null. One that says nothing of types, values and ``nullable`` does."""
     if not part.get("nullable", True) or "null" not in part.get("type", ["null"]):
         return False
     return None in part.get("enum", [None])
 
 
 def without_null(parts: Iterable[Said]) -> list[Said]:
-    """The alternatives that are not null alone.
+    """The alternatives `parts` without those that allow null and nothing else.
 
-    Those within an alternative stand beside the others.
+    An alternative that is itself a choice is replaced by its own alternatives.
     """
     others = list[Said]()
     for part in parts:
@@ -132,28 +129,29 @@ def without_null(parts: Iterable[Said]) -> list[Said]:
 
 
 def common_types(parts: Sequence[Said], *, once: bool) -> list[str]:
-    """The types of alternatives that are any scalars; [] for other alternatives.
+    """The types that alternatives of scalars (strings, numbers, booleans) allow together, each once, without null.
 
-    With `once` there are none if a value may fit two alternatives.
+    [] where they say more than types: where one is no scalar, or where a type has only
+    the values of an enum. With `once` (for ``oneOf``) also where a value may fit two
+    alternatives.
     """
-    free = set[str]()
+    free = set[str]()  # types of which any value is allowed
     types = list[str]()
     for part in parts:
         own = _scalar_types(part)
         if not own:
             return []
-        types += own
+        types += [kind for kind in own if kind != "null"]
         if "enum" not in part:
             free.update(own)
-    kinds = [kind for kind in types if kind != "null"]
-    is_twice = len({*kinds}) < len(kinds) or {"integer", "number"} <= {*kinds}
-    if (once and is_twice) or not {*kinds} <= with_integer(free):
+    is_twice = len({*types}) < len(types) or {"integer", "number"} <= {*types}
+    if (once and is_twice) or not {*types} <= with_integer(free):
         return []
-    return [*dict.fromkeys(kinds)]
+    return [*dict.fromkeys(types)]
 
 
 def _scalar_types(part: Said) -> list[str]:
-    """The types of a part; none if it may hold lists or objects, or has no types."""
+    """The types of a part that allows scalars and null alone; [] if it may hold lists or objects, or says no types."""
     types = part.get("type")
     if not types:
         types = [kind_of(value) or "null" for value in part.get("enum", ())]
@@ -163,9 +161,9 @@ def _scalar_types(part: Said) -> list[str]:
 
 
 def common_values(parts: Iterable[Said], *, once: bool) -> list[Any]:
-    """The values of all alternatives; with `once` those of one of them alone."""
+    """The values that alternatives with an enum allow together; with `once` only those that a single one allows."""
     allowed = [fitting(part) or [] for part in parts]
-    times = Counter[Any]()
+    times = Counter[Any]()  # in how many alternatives each value stands
     for values in allowed:
         times.update({*map(_exact, values)})
     every = chain.from_iterable(allowed)

@@ -23,7 +23,11 @@ class OnlyNullError(UnwritableError):
 def refuse(
     keys: Keys, what: str, todo: str, kind: type[UserError] = UnwritableError
 ) -> NoReturn:
-    """Raise the error of a part that no row can hold; the caller adds the place."""
+    """Raise the error of a part of a schema that no row can hold, which leaves out this part if it is optional.
+
+    `keys` is the path to the part, `what` the fault and `todo` the remedy. The caller
+    adds the file.
+    """
     raise kind(f"{owner_of(keys)} {what}", todo=todo)
 
 

@@ -21,11 +21,12 @@ def is_balanced(pattern: str) -> bool:
 
 
 def searched(pattern: str) -> str | None:
-    """The expression of texts in which a pattern is found.
+    """Make a regular expression that matches the whole of each text in which a pattern is found.
 
-    None if anchors stand within the pattern.
+    ^ and $ at its ends go, as llguidance knows none. None if they stand elsewhere in
+    the pattern, or belong to one of its alternatives only.
     """
-    signs = _ATOM.sub("x", pattern)
+    signs = _ATOM.sub("x", pattern)  # classes and escaped characters are one x each
     begins = signs.startswith("^")
     ends = signs.endswith("$")
     inner = signs[begins : len(signs) - ends]
@@ -41,7 +42,7 @@ def searched(pattern: str) -> str | None:
 
 
 def _has_open_alternatives(signs: str) -> bool:
-    """Whether a bar stands outside all parentheses."""
+    """Whether a bar stands outside all parentheses; `signs` is a pattern without classes and escaped characters."""
     shorter = re.sub(r"\([^()]*\)", "x", signs)
     while shorter != signs:
         signs = shorter

@@ -30,7 +30,10 @@ class ObjectReader:
     check: Check = lambda _: ()
 
     def read(self, end: Finished) -> Generated:
-        """The object, as JSON too, without what it cost."""
+        """The result of an example whose grid is finished: its object, also as JSON, with confidences and violations.
+
+        What it cost (steps, tokens, seconds) is not filled in.
+        """
         answered = self.answers(end.grid)
         texts = answered.texts
         values, lost = self.fields.object_of(texts)
@@ -41,11 +44,11 @@ class ObjectReader:
             wrong = {keys for keys, _ in violations}
             values, lost = self.fields.object_of(texts, wrong)
             violations = self.check(values)
-        confidence = forced = None
+        confidence = None
+        forced = None
         if end.grid.method.confident:
-            whole = {
-                at: row for at, row in answered.rows.items() if texts[at] is not None
-            }
+            rows = answered.rows.items()
+            whole = {at: row for at, row in rows if texts[at] is not None}
             of_rows = self.fields.of_rows
             confidence = of_rows(values, whole, attrgetter("value_confidence"))
             forced = of_rows(values, whole, attrgetter("forced"))

@@ -9,7 +9,11 @@ from pipedec_cli.objects.notes import blame, refuse
 
 
 def target_of(reference: Any, schema: Any, keys: Keys) -> Any:
-    """The part of a schema that a reference names, which stands at these keys."""
+    """The part of the schema that a reference such as ``#/$defs/name`` names.
+
+    A UserError for a reference that leads nowhere: it stands in the part at the path
+    `keys`. One within the file refuses the whole schema, another one this part alone.
+    """
     path = str(reference)
     target = None
     if path == "#" or path.startswith("#/"):

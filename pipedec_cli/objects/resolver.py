@@ -59,6 +59,7 @@ class Resolver:
     """
 
     def __init__(self, schema: Any, notes: Notes, *, trained: bool) -> None:
+        """Take a schema, the notes that are added to while it is read, and whether a model is to be `trained` for it."""
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         self._schema = schema
         self._notes = notes
@@ -70,13 +71,23 @@ class Resolver:
     def resolved(
         self, part: Any, keys: Keys = (), trail: Trail = (), absent: Absents = ()
     ) -> Subschema:
-        """A part of the schema at these keys, to which some references led."""
+        """A part of the schema with all that it refers to and combines put in its place.
+
+        Args:
+            part: The part as the schema has it.
+            keys: The path in the object to its value.
+            trail: The references that led to it, from the outside in.
+            absent: What stands for a missing value at each key of the path.
+        """
         seen = [*trail]
         said = self._flat(part, keys, trail, seen)
         return subschema(said, keys, tuple(seen), absent)
 
     def both(self, first: Said, second: Said, keys: Keys) -> Said:
-        """A part that says what two parts say; see `merged`."""
+        """Merge two parts at the path `keys` into one that holds a value to both.
+
+        Refused if it allows no value. Titles and descriptions are those of the second.
+        """
         if ALTERNATIVES in first and ALTERNATIVES in second:
             self._notes.passed.add("anyOf")
         both = merged(first, second)
@@ -86,24 +97,19 @@ class Resolver:
         return both
 
     def _flat(self, part: Any, keys: Keys, trail: Trail, seen: list[str]) -> Said:
-        """A part without references, alternatives and parts of parts.
+        """The keywords of a part, merged with those of what it refers to and of the parts that it combines.
 
-        All that stands side by side holds.
-
-        The references that it has are added to those `seen`.
+        `keys` and `trail` are those of `resolved`. The references that are followed are
+        added to the list `seen`.
         """
         part = _opened(part, keys)
         self._note(part, len(trail), keys)
         others = list[Said]()
         if "$ref" in part:
-            reference = part["$ref"]
-            if trail.count(reference) >= self._levels:
-                refuse(keys, f"refers to itself: {reference}", "write the levels out")
-            target = target_of(reference, self._schema, keys)
-            seen.append(reference)
-            others.append(self._flat(target, keys, (*trail, reference), seen))
+            target = self._referred(part["$ref"], keys, trail, seen)
             if self._ref_alone:
-                return others[0]
+                return target
+            others.append(target)
         for word in ("allOf", "anyOf", "oneOf"):
             if word not in part:
                 continue
@@ -115,13 +121,30 @@ class Resolver:
                 others += inner
             else:
                 others.append(self._chosen(inner, keys, once=word == "oneOf"))
+        # What stands side by side in a part holds together.
         flat = self._own(part, keys)
         for other in reversed(others):
             flat = self.both(other, flat, keys)
         return flat
 
+    def _referred(
+        self, reference: Any, keys: Keys, trail: Trail, seen: list[str]
+    ) -> Said:
+        """The keywords of the part that a reference names, as `_flat` gives them; it is added to the list `seen`.
+
+        Refused if the part stands within itself more often than a tree has levels for.
+        """
+        if trail.count(reference) >= self._levels:
+            refuse(keys, f"refers to itself: {reference}", "write the levels out")
+        target = target_of(reference, self._schema, keys)
+        seen.append(reference)
+        return self._flat(target, keys, (*trail, reference), seen)
+
     def _note(self, part: Said, depth: int, keys: Keys) -> None:
-        """Count a part and note its keywords that no row is held to."""
+        """Count a part, which `depth` references led to, and note its keywords that no row is held to.
+
+        Refused for a keyword that is not supported.
+        """
         for word in sorted(REFUSED & part.keys()):
             refuse(keys, f"has the keyword {word}, which is not supported", _LEAVE_OUT)
         self._notes.passed.update(part.keys() & CHECKED)
@@ -130,7 +153,10 @@ class Resolver:
         self._notes.count("characters", _PART + _length(part) + depth + texts)
 
     def _own(self, part: Said, keys: Keys) -> Said:
-        """What a part says itself."""
+        """The keywords of a part itself, without what it refers to or combines; ``const`` is an enum of one value.
+
+        A UserError for a value that is wrong. Values that cannot be used are left out.
+        """
         own = Said()
         for word, value in part.items():
             if is_wrong(word, value):
@@ -150,9 +176,10 @@ class Resolver:
         return own
 
     def _chosen(self, parts: list[Said], keys: Keys, *, once: bool) -> Said:
-        """The only alternative that is not null, or all as one enum, or all types of scalars; null too if it is there.
+        """Make one part of alternatives, and say whether it allows null.
 
-        With `once` a value is not allowed by more than one alternative.
+        With `once` (for ``oneOf``) a value that several alternatives allow is not
+        allowed: neither is null then.
         """
         others = without_null(parts)
         nulls = sum(map(allows_null, parts))
@@ -167,7 +194,13 @@ class Resolver:
         return chosen
 
     def _united(self, others: list[Said], keys: Keys, *, once: bool) -> Said:
-        """What alternatives say together: as one part if it can say it."""
+        """Make one part of alternatives, none of which is null alone.
+
+        It is a plain part where that says the same: the only alternative, a list of
+        types, or one enum of all values. Else the alternatives stand in it, for a row
+        that chooses one of them. With `once` (for ``oneOf``) it allows no value that
+        several of them allow.
+        """
         if not others:
             refuse(keys, *_ALTERNATIVES)
         if all(other == others[0] for other in others):
@@ -191,7 +224,11 @@ class Resolver:
 
 
 def _opened(part: Any, keys: Keys) -> Said:
-    """A part as a dict; `items` for each place, as drafts before 2020 say it, are `prefixItems`."""
+    """A part of a schema as a dict: true is {}, and false an enum without values.
+
+    A list of `items`, one for each place, as drafts before 2020 write it, becomes
+    `prefixItems`. Blamed if it is no schema.
+    """
     if part is True:
         return {}
     if part is False:
@@ -206,9 +243,9 @@ def _opened(part: Any, keys: Keys) -> Said:
 
 
 def _types_in(part: Said, keys: Keys) -> list[str]:
-    """The types that a part names.
+    """The types that a part names, each once; [] if it names none.
 
-    It is blamed for what is no type, and for an enum that is no list.
+    A UserError for what is no type, and for an enum that is no list.
     """
     types = part.get("type", [])
     if isinstance(types, str):

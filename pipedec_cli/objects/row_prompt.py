@@ -35,10 +35,11 @@ class RowPrompt:
         *,
         chat: bool,
     ) -> None:
-        """The words of the `first` rows and of some `later` ones tell where the prompt ends.
+        """Find where the prompt ends and the rows begin: where the tokens of rows with different words first differ.
 
-        Raises a UserError for a template whose question does not stand behind the
-        source and apart from it.
+        `first` are the words of the rows that start at once, `later` of some that these
+        may open. Raises a UserError for a template whose question does not stand behind
+        the source and apart from it.
         """
         prompt = prompt_around(codec.tokenizer, template, chat=chat)
         _check_question(template, prompt.text)
@@ -59,18 +60,18 @@ class RowPrompt:
         rows = [self._whole(words) for words in (*first, *later)]
         alike = list(rows)
         # In a chat what the questions of all rows begin with is read once, with the
-        # text.
+        # text. Else a row may have any words, for which a letter stands.
         if len(rows) == 1 or later or not chat:
             alike.append(self._whole("a"))
         shortest = min(len(row) for row in rows)
         self._shared = min(len(common_beginning(*alike)), shortest - 1)
 
     def known(self, words: str) -> tuple[int, ...]:
-        """The tokens of a row that asks in these words."""
+        """The tokens of a row that asks in these words, behind those of the prompt."""
         return self._whole(words)[self._shared :]
 
     def answered(self, words: str, answer: str) -> tuple[int, ...]:
-        """The tokens of such a row and of an answer behind it."""
+        """The tokens of a row that asks in these words and of an answer behind it."""
         return self._whole(words, self._space + answer)[self._shared :]
 
     def alone(self, answer: str) -> list[int]:
@@ -78,7 +79,10 @@ class RowPrompt:
         return self._codec.ids([self._space + answer])[0]
 
     def with_shots(self, words: str, shots: Iterable[tuple[str, str]]) -> Prompt:
-        """The prompt of the row that asks in these words, behind examples: sources and the lines of their answers."""
+        """The whole prompt of a row that asks in these words, behind examples; its source is still open.
+
+        `shots` are the examples: pairs of a source and the lines of its answers.
+        """
         before, source, between, question, behind = self._prompt.parts
         parts = [before]
         for text, lines in shots:
@@ -88,7 +92,7 @@ class RowPrompt:
         return replace(filled, known=self.known(words))
 
     def _tokenized(self, words: str, answer: str = "") -> tuple[int, ...]:
-        """The ids of the prompt for a short source, a row's words and the answer behind these."""
+        """The ids of the prompt with a row's words and, behind these, an answer, where the source is a single letter."""
         prompt = self._prompt.filled({QUESTION: words})
         if answer:
             prompt = replace(prompt, parts=(*prompt.parts, answer, ""))

@@ -143,7 +143,17 @@ class BlindPlan:
         *,
         grounded: bool = True,
     ) -> None:
-        """See `blind_decoder`."""
+        """Prepare a checkpoint to answer rows without training.
+
+        Args:
+            checkpoint: The model; its settings become those of these rows.
+            text: Its tokenizer's codec, which is copied and gets the prompt.
+            rows: What is asked.
+            template: The prompt; None for the usual one.
+            chat: Whether rows are turns of a chat; None: if the model has a chat
+                template and there are no examples.
+            grounded: Whether numbers, dates and free values are parts of the source.
+        """
         self.grounded = grounded
         self.rows = rows
         tree = rows.whole
@@ -186,7 +196,7 @@ class BlindPlan:
         return KEYS_PROMPT if self.rows.tree.parts else ASK_PROMPT
 
     def _make_prompt(self, template: str) -> None:
-        """Make the prompt, and the known tokens of each row, which go on behind it."""
+        """Make the prompt, and set it and the known tokens of each row, which go on behind it."""
         first = [self.words(asked) for asked in self.asked]
         later = []
         for asked in self.asked:
@@ -202,13 +212,16 @@ class BlindPlan:
         return bool(path) and path[0] in self.rows.questions
 
     def words(self, asked: Asked) -> str:
-        """What a row begins with."""
+        """The words with which a row begins: a question, or outside a chat the line of its key."""
         if self._is_question(asked.part):
             return asked.part.field.name
         return asked.question() if self.chat else asked.opening()
 
     def _lines_of(self, shot: Record) -> str:
-        """The lines of an example's keys. Values stand there as the example's source has them."""
+        """The lines that show the answers of an example, a record with a target, key by key.
+
+        Numbers and dates stand there as the example's source has them.
+        """
         target = shot.target_fields or {}
         fields = {field.keys: field for field in self.rows.tree.values()}
         value_texts(target, [*fields.values()], shot.where)
@@ -241,6 +254,7 @@ class BlindPlan:
         if self.chat:
             return frozenset()
         pieces = self.checkpoint.tokenizer.get_vocab()
+        # A line break is written as itself, as a letter of GPT-2's, or as a byte.
         breaks = re.compile("\n|Ċ|^<0x0A>$")
         likely = [token for piece, token in pieces.items() if breaks.search(piece)]
         return frozenset(
@@ -253,7 +267,10 @@ class BlindPlan:
         return self.text.eos if self.chat else self.text.ids(["a\n"])[0][-1]
 
     def method(self, choice: Choice) -> Method:
-        """All rows together, at most time_max tokens each. Raises a UserError for a choice that does not apply."""
+        """How to decode: all rows start at time 0, are blind (see the prompt and themselves alone), and have a length limit.
+
+        `choice` is what the user has asked for: a UserError where it does not apply.
+        """
         choice.refuse(self.checkpoint)
         time_max = choice.time_max or self._longest
         longest_known = max(len(known) for known in self.known)
@@ -278,7 +295,7 @@ class BlindPlan:
         )
 
     def _of_source(self, method: Method, source: str) -> Method:
-        """The method for a source: with the answers that are known, and free values that are parts of it."""
+        """The method for one source, where the known answers of each row are those of the source."""
         rules = {part: self._rule(part, source) for part in self._parts}
         given = _Given(source, rules)
         openings = []
@@ -288,7 +305,7 @@ class BlindPlan:
         return replace(method, openings=tuple(openings), source=source)
 
     def _rule(self, part: Part, source: str) -> RowRule:
-        """How the rows of a part are answered for a source."""
+        """How the rows of a part of the schema are answered for a source: with a known answer, or token by token."""
         if self._is_question(part):
             return RowRule()
         if part in self.choices:
@@ -302,7 +319,10 @@ class BlindPlan:
     def _opening(
         self, asked: Asked, given: _Given, least: float | None = None
     ) -> Opening:
-        """How a row begins, which answers are known, and which rows it opens."""
+        """How a row begins for the source that is `given`, which answers are known, and which rows its answer opens.
+
+        `least` is the least confidence of its value, None where it was not calibrated.
+        """
         rule = given.rules[asked.part]
         words = self.words(asked)
         known = self._prompt.known(words)
@@ -316,7 +336,12 @@ class BlindPlan:
         return replace(opening, least=least, must=asked.must)
 
     def _with_answers(self, opening: Opening, words: str, rule: RowRule) -> Opening:
-        """The opening with the tokens of known answers: those of the whole row, cut where its answers begin to differ."""
+        """The opening of a row with its known answers in tokens, "no value" among them.
+
+        An answer's tokens are those of the whole row with the answer, which may differ
+        from its own alone. So the row's known tokens end where its answers begin to
+        differ.
+        """
         answers = [*(rule.known or ()), Known(NONE, "")]
         rows = [self._prompt.answered(words, answer.text) for answer in answers]
         known = opening.known
@@ -336,15 +361,16 @@ class BlindPlan:
     def _opened(
         self, given: _Given, opening: Opening, row: Subsequence
     ) -> list[Opening]:
-        """The rows of the items, entries or alternative that a row has named."""
+        """How the rows begin that a finished row opens: those of the items, entries or alternative that it has named."""
         asked: Asked = opening.place.asked
         text = self._answer_text(opening, row, given.source) or ""
         return [self._opening(inner, given) for inner in _named(asked, text)]
 
     def answers(self, grid: Grid) -> Answered:
-        """See `Answers`; "" for no value. An answer to a question is kept as far as it was written.
+        """What the rows of a finished grid say, as texts; "" for no value, None for one that was cut.
 
-        The names of all items of a list have one row.
+        An answer to a question is kept as far as it was written. The row that names all
+        items of a list also gives the name of each.
         """
         answered = Answered()
         for opening, row in zip(grid.openings, grid.subsequences, strict=True):
@@ -369,7 +395,7 @@ class BlindPlan:
         placed: Placed = opening.place
         asked, rule = placed
         text = self._written(row)
-        is_whole = row.ended or row.best[1] >= 0
+        is_whole = row.ended or row.best[1] >= 0  # its most probable end was noted
         if self._is_question(asked.part):
             # One that was cut may stop within a character.
             return text if is_whole else text.rstrip("\ufffd").rstrip()
@@ -380,7 +406,7 @@ class BlindPlan:
         return as_number(asked.part.field, text) if is_whole else None
 
     def _written(self, row: Subsequence) -> str:
-        """The text that a row has written, up to its best end."""
+        """The text that a row has written, up to its most probable end where ends are noted, else whole."""
         if row.best[1] >= 0 and row.value_tokens:
             return self.text.decode(row.value_tokens)
         # The token of the end may begin with a full stop.
@@ -391,7 +417,10 @@ class BlindPlan:
 def _learnt_readings(
     parts: Sequence[Part], shots: Sequence[Record]
 ) -> dict[Part, Reading]:
-    """What the strings are read as whose values in the examples are all dates, prices or whole lines, say."""
+    """What the free strings of the schema turn out to be in the examples `shots`: all dates, prices or whole lines, say.
+
+    Parts whose values have nothing in common are left out.
+    """
     examples = defaultdict(list)
     for shot in shots:
         for place, value in leaves(shot.target_fields or {}):
@@ -410,7 +439,7 @@ def _learnt_readings(
 
 
 def _named(asked: Asked, text: str) -> Iterator[Asked]:
-    """What the rows ask for that a row with this text opens."""
+    """The rows that a row opens by its answer `text`: of the chosen alternative, or of all items or entries it names."""
     if asked.part.shape == "choice":
         return asked.chosen(text)
     names = names_in(text)

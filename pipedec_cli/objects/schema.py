@@ -34,11 +34,13 @@ def learn_schema(
     known: Mapping[str, Field] | None = None,
     keep: float = 0.0,
 ) -> tuple[tuple[Field, ...], Counter[str]]:
-    """The schema of targets, in the order in which their keys first have values, and the number of values of other keys.
+    """Learn from training targets which keys objects have, and of which kinds.
 
     Its keys are the `known` ones if they are given, each with its kind or, for ``any``,
     with the kind of its values; else the keys that at least the share `keep` of the
-    records fill.
+    records fill, in the order in which they first have values. Returns the fields, and
+    of each key that is none of them how many records fill it. A UserError if the
+    targets do not agree, or have no key that counts.
     """
     targets = _Targets(known)
     for record in records:
@@ -62,15 +64,17 @@ def learn_schema(
 
 
 class _Targets:
-    """What training targets say of the keys that are `known`, or of all, by the names of the keys."""
+    """What training targets say of the keys that are `known`, or of all if this is None, by the names of the keys."""
 
     def __init__(self, known: Mapping[str, Field] | None) -> None:
+        """Begin with no target."""
         self.filled = Counter[str]()  # the number of records that have a value
         self.kinds: dict[str, tuple[Kind, str]] = {}  # each with its first place
         self._known = known
         self._total = 0
         self._items = defaultdict[str, set[str | None]](set)  # the kinds of items
         self._paths: dict[str, Keys] = {}
+        #: Which paths are objects or lists, each with its first place.
         self._shapes: dict[Keys, tuple[str, str]] = {}
 
     def add(self, record: Record) -> None:
@@ -87,6 +91,11 @@ class _Targets:
         self.filled.update([*names])
 
     def _add_value(self, name: str, keys: Keys, value: object, where: str) -> None:
+        """Note the kind and the path of a value.
+
+        `name` is its key, `keys` the path with the numbers of items, `where` the record
+        for messages. A UserError if it does not go with the values before.
+        """
         kind = require_kind(path_name(keys), value, where)
         if kind == "integer":
             kind = "number"
@@ -110,7 +119,7 @@ class _Targets:
         return [name for name, count in self.filled.items() if count >= least]
 
     def learnt(self, field: Field) -> Field:
-        """A field with what its values say of it."""
+        """A copy of a field that has what its values say of it: kind, path, kinds of items, and the share that fills it."""
         name = field.name
         path = self._paths.get(name, field.keys)
         return replace(
@@ -136,25 +145,32 @@ def _require_values(fields: Iterable[Field], filled: Mapping[str, int]) -> None:
 
 
 def _check_shapes(path: Keys, places: dict[Keys, tuple[str, str]], where: str) -> None:
-    """Refuse a path that takes for an object or a list what another place has as something else."""
+    """Raise a UserError if a path takes a key for an object or a list which an earlier path took for something else.
+
+    `places` has the shape of each path so far ("an object", say) and where it was first
+    seen; those of this path, which stands at `where`, are added.
+    """
     for above, shape in shapes(path):
         before, place = places.setdefault(above, (shape, where))
         if before != shape:
             what = f"{path_name(above)!r} is {shape} here and {before} at {place}"
             raise UserError(what, where=where, todo=_SAME)
-    if path.count(0) > 1:
+    if path.count(0) > 1:  # 0 stands for the items of a list
         what = f"{path_name(path)!r} is a list of objects within another"
         todo = "leave it out with --fields, or make it a list of values"
         raise UserError(what, where=where, todo=todo)
 
 
 def check_names(fields: Sequence[Field], places: Mapping[str, str]) -> None:
-    """Refuse too many keys, a blank key, keys that read alike, and a key that is a value and an object; `places` are by name."""
+    """Raise a UserError for too many keys, a blank key, keys that read alike, and a key that is a value and an object.
+
+    `places` says for a key where it stands, for the message.
+    """
     if len(fields) > MOST_KEYS:
         what = f"{len(fields):,} keys would be as many rows"
         raise UserError(what, todo="choose with --fields")
     seen = dict[str, Field]()
-    known = dict[Keys, tuple[str, str]]()
+    shapes_so_far = dict[Keys, tuple[str, str]]()
     for field in fields:
         name = field.name
         where = places.get(name)
@@ -164,7 +180,7 @@ def check_names(fields: Sequence[Field], places: Mapping[str, str]) -> None:
         if other is not field:
             what = f"the keys {other.name!r} and {name!r} read alike"
             raise UserError(what, where=where, todo="rename one")
-        _check_shapes(field.keys, known, where or name)
+        _check_shapes(field.keys, shapes_so_far, where or name)
 
 
 def object_of(record: Record) -> Mapping[str, Any]:
@@ -226,13 +242,16 @@ def read_short(text: str) -> dict[str, Field]:
 
 
 def _unquoted(text: str, mark: str) -> list[str]:
-    """The parts between marks that stand in no quotes, without blank ones."""
+    """Split a text at each `mark` that does not stand in double quotes; parts are stripped, and blank ones left out."""
     parts = re.findall(rf'(?:"[^"]*"|[^"{mark}])+', text)
     return [*filter(None, map(str.strip, parts))]
 
 
 def _short_field(entry: str) -> Field:
-    """The key of an entry of the short form: a name, a kind or none, and choices or none."""
+    """The key that an entry of the short form says: a name, and perhaps a kind, and behind a colon choices.
+
+    A UserError for what cannot be read.
+    """
     parts = re.fullmatch(r'((?:"[^"]*"|[^":])*)(:.*)?', entry, re.DOTALL)
     assert parts, "quotes come in pairs"
     head, choices = parts.groups("")
@@ -257,7 +276,10 @@ def _refuse_entry(entry: str, why: str, todo: str) -> NoReturn:
 
 
 def _short_name(head: str, entry: str) -> tuple[str, str]:
-    """The name of an entry, without its quotes, and the word of its kind, which is "" without one."""
+    """The name in an entry, without its quotes, and the word of its kind, which is "" without one.
+
+    `head` is the entry without its choices. A UserError for a word that is no kind.
+    """
     quoted = re.fullmatch(r'"([^"]*)"(?:\s+(\S+))?', head)
     if quoted:
         name, word = quoted.groups("")
@@ -276,7 +298,7 @@ def _short_name(head: str, entry: str) -> tuple[str, str]:
 
 
 def _short_path(name: str, entry: str) -> Keys:
-    """The keys of a name such as ``menu[].price``."""
+    """The path that a name such as ``menu[].price`` says: ("menu", 0, "price"), where 0 stands for the items of a list."""
     path: list[str | int] = []
     for step in name.split("."):
         key = step.removesuffix("[]")
@@ -292,7 +314,7 @@ def _short_path(name: str, entry: str) -> Keys:
 
 
 def _short_choices(text: str, entry: str) -> tuple[str, ...]:
-    """The choices of an entry, without their quotes and each once."""
+    """The choices in an entry, which are all that stands behind its colon, without their quotes and each once."""
     choices = dict[str, None]()
     for choice in _unquoted(text, "|"):
         whole = re.fullmatch(r'"([^"]*)"', choice)

@@ -64,7 +64,7 @@ class SchemaReader:
             blame((), fault, "write a flatter schema")
 
     def _read(self, part: Subschema) -> Part:
-        """The tree of a part, by its kind."""
+        """The tree of a part, by what it is: alternatives, an object, a map, a list or a value."""
         if len(part.keys) > DEEPEST:
             fault = f"has more than {DEEPEST} levels"
             refuse(part.keys[:1], fault, "write a flatter schema")
@@ -81,7 +81,7 @@ class SchemaReader:
     # Lists
 
     def _list(self, part: Subschema) -> Part:
-        """A list, or a value of any type."""
+        """The part of a list of any kind, or of a value without types."""
         if part.keys and not self._trained and allows_no_item(part):
             return self._no_item(part)
         if part.said.get("prefixItems"):
@@ -89,8 +89,8 @@ class SchemaReader:
         if not part.types:
             return self._value(part)
         given = part.said.get("items", {"type": "string"})
-        # An item that a row has named is there; of a trained model one more row says
-        # that there is none.
+        # An item that a row has named is there. A trained model has no names: rows of
+        # one more item, which stay empty, say that there are no more.
         absent = absents_of_named(part)
         if self._trained:
             absent = (*part.absent, "omit")
@@ -102,7 +102,7 @@ class SchemaReader:
         return self._value(part, items)
 
     def _listed(self, part: Subschema, items: Subschema) -> Part:
-        """A list whose items are no scalars: a row for the names of its items."""
+        """The part of a list whose `items` are objects, lists or alternatives: a row for their names, and theirs."""
         if self._trained and 0 in part.keys:
             fault = "is a list of objects within another"
             refuse(part.keys, fault, "make it a list of values")
@@ -114,9 +114,9 @@ class SchemaReader:
         return list_part(self._read(items), self._row(part, bounds))
 
     def _places(self, part: Subschema, prefix: Any) -> Part:
-        """A list with a part for each place.
+        """The part of a list that says what stands in each place (`prefix`, its `prefixItems`): a part for each.
 
-        Behind a place without a value, which is not required, it ends.
+        The list ends before the first place without a value, unless there must be one.
         """
         if self._trained or not isinstance(prefix, list):
             fault = "has the keyword prefixItems, or `items` for each place"
@@ -141,7 +141,7 @@ class SchemaReader:
     # Values
 
     def _value(self, part: Subschema, items: Subschema | None = None) -> Part:
-        """A value, or a list of scalars: a row of its own."""
+        """The part of a value, or of a list of scalars (strings, numbers, booleans), whose `items` are given: one row."""
         is_list = items is not None
         may_be_json = not is_list and not self._trained
         value = value_kind(items or part, is_item=is_list, may_be_json=may_be_json)
@@ -156,7 +156,7 @@ class SchemaReader:
         return Part(structs.replace(row, path=path, **value._asdict()))
 
     def _row(self, part: Subschema, keywords: Said | None = None) -> Field:
-        """The row of a part, which counts, and so does the length of its name."""
+        """The field of a part's row, with the keywords it is held to. It counts as a key, and so does its name's length."""
         name = path_name(part.keys)
         if len(name) > _LONGEST_NAME:
             fault = f"has a name of more than {_LONGEST_NAME} characters"
@@ -182,17 +182,19 @@ class SchemaReader:
         return bool(part.keys) or "properties" not in part.said
 
     def _map(self, part: Subschema) -> Part:
-        """A row for the names of the entries, and a part for any entry."""
+        """The part of a map, an object whose keys the schema does not name: a row for the names, and a part for any entry.
+
+        Patterns of names and ``propertyNames`` hold the row of names.
+        """
         patterns = part.said.get("patternProperties", {})
         values = part.said.get("additionalProperties", True)
         if not patterns and values is False:
             refuse(part.keys, *_NO_ENTRIES)
         if patterns:
             values = {"anyOf": [*patterns.values()]}
-        keys = (*part.keys, 0)
-        entry = self._resolver.resolved(
-            values, keys, part.trail, absents_of_named(part)
-        )
+        keys = (*part.keys, 0)  # 0 stands for any entry
+        absents = absents_of_named(part)
+        entry = self._resolver.resolved(values, keys, part.trail, absents)
         item = self._read(entry)
         named = {"type": "string"}
         if len(patterns) == 1:
@@ -204,7 +206,7 @@ class SchemaReader:
         return list_part(item, row, name)
 
     def _object(self, part: Subschema) -> Part:
-        """A part for each property. Optional ones that no row can hold are left out."""
+        """The part of an object: a part for each property. Optional ones that no row can hold are left out."""
         required = {*part.said.get("required", ())}
         properties = self._properties(part)
         self._note_names(part.said, properties, len(required))
@@ -222,7 +224,10 @@ class SchemaReader:
         return _object_of(part, parts)
 
     def _properties(self, part: Subschema) -> Said:
-        """The properties of an object, also those that are required alone."""
+        """The schemas of an object's properties by name, also of those that are named as required only.
+
+        Refused if there are none, or if it requires one that it does not allow.
+        """
         given = part.said.get("properties", {})
         properties = {**given}
         more = part.said.get("additionalProperties", True)
@@ -238,17 +243,19 @@ class SchemaReader:
         return properties
 
     def _note_near(self, name: str, properties: Collection[str]) -> None:
-        """Note a required name that is no property, but like one."""
-        near = get_close_matches(name, properties, 1, _LIKE)
-        if near:
-            self._notes.misnamed[name] = near[0]
+        """Note a required name that is none of the properties, but spelled like one of them."""
+        alike = get_close_matches(name, properties, 1, _LIKE)
+        if alike:
+            self._notes.misnamed[name] = alike[0]
 
     def _property(
         self, above: Subschema, name: str, given: Any, is_required: bool
     ) -> Part:
-        """The part of a property. No row writes a required one that is always null."""
+        """The part of a property: of the object `above`, with its name and its `given` schema.
+
+        A required one that is always null has a part, but no row writes it.
+        """
         keys = (*above.keys, name)
-        absent: Absent = "omit"
         try:
             part = self._resolver.resolved(given, keys, above.trail)
         except OnlyNullError:
@@ -256,13 +263,18 @@ class SchemaReader:
                 raise
             absents = (*above.absent, "null")
             return Part(Field(path_name(keys), path=keys, absent=absents), "object")
+        absent: Absent = "omit"
         if is_required:
             absent = "null" if part.nullable else "never"
         part.absent = (*above.absent, absent)
         return self._read(part)
 
     def _note_names(self, said: Said, names: Collection[str], required: int) -> None:
-        """Note what is said of the names of properties, unless these hold to it."""
+        """Note the keywords about properties to which an object may fail to hold.
+
+        `said` are its keywords, `names` those of its properties, of which so many are
+        `required`.
+        """
         passed = self._notes.passed
         if said.get("minProperties", 0) > required:
             passed.add("minProperties")
@@ -270,15 +282,17 @@ class SchemaReader:
             passed.add("maxProperties")
         if "propertyNames" in said:
             passed.add("propertyNames")
-        if any(
-            _may_match(pattern, names) for pattern in said.get("patternProperties", ())
-        ):
+        patterns = said.get("patternProperties", ())
+        if any(_may_match(pattern, names) for pattern in patterns):
             passed.add("patternProperties")
 
     # Alternatives
 
     def _choice(self, part: Subschema) -> Part:
-        """The alternatives, each by its label; the only one that a row can hold as it is."""
+        """The part of alternatives: a row chooses one of them by its label. A single one that rows can hold stands alone.
+
+        Refused if rows can hold none of them.
+        """
         alternatives = self._alternatives(part)
         if not alternatives:
             raise self._notes.left_out[-1]
@@ -302,10 +316,13 @@ class SchemaReader:
         return Part(structs.replace(row, enum=tuple(parts)), "choice", parts)
 
     def _alternatives(self, part: Subschema) -> list[tuple[Said, Part]]:
-        """The alternatives that rows can hold, with what stands beside them, and their trees."""
+        """The alternatives of a part that rows can hold: of each its keywords, with those beside all of them, and its tree.
+
+        The others are noted as left out.
+        """
         alternatives = []
-        several, beside = split_alternatives(part)
-        for schema in several:
+        schemas, beside = split_alternatives(part)
+        for schema in schemas:
             try:
                 said = self._resolver.both(schema, beside, part.keys)
                 # Where a row has chosen it, there is one.
@@ -322,15 +339,15 @@ class SchemaReader:
 
 
 def _object_of(part: Subschema, parts: Mapping[Any, Part]) -> Part:
-    """An object, or a list with a part for each place."""
+    """The part of an object with these `parts` by their keys, or of a list with a part for each place, by its number."""
     row = Field(path_name(part.keys), path=part.keys, absent=part.absent)
     return Part(row, "object", parts)
 
 
 def _may_match(pattern: str, names: Iterable[str]) -> bool:
-    """Whether a pattern may be that of a name.
+    """Whether a pattern may match one of these names, by the plain letters that it begins with.
 
-    It is not matched, as that can take long.
+    The pattern is not run, as that can take long.
     """
     start = re.fullmatch(r"\^([\w-]+)", pattern)
     if start is None:

@@ -53,9 +53,11 @@ class Subschema:
 
 
 def subschema(said: Said, keys: Keys, trail: Trail, absent: Absents) -> Subschema:
-    """A part without references, with what it allows.
+    """Make a `Subschema` of the keywords `said` of a part without references: find out which types and values it allows.
 
-    It is refused if it allows no value but null or an empty one.
+    `keys` is its path in the object, `trail` the references that led to it, `absent`
+    what stands for a missing value at each key. It is refused if it allows no value but
+    null or an empty one.
     """
     types = said.get("type", [])
     values = fitting(said)
@@ -67,15 +69,15 @@ def subschema(said: Said, keys: Keys, trail: Trail, absent: Absents) -> Subschem
         least, most = _BOUNDS[types[0]]
         if least in said and most in said and said[least] > said[most]:
             refuse(keys, _NO_VALUE, _LEAVE_OUT)
-    # Alternatives say themselves whether one of them is null.
-    is_named = "null" in types or None in (values or ())
-    is_named = is_named and ALTERNATIVES not in said
-    nullable = (is_named or "nullable" in said) and allows_null(said)
+    names_null = "null" in types or None in (values or ())
+    if ALTERNATIVES in said:  # they say themselves whether one of them is null
+        names_null = False
+    nullable = (names_null or "nullable" in said) and allows_null(said)
     return Subschema(keys, said, {*types} - {"null"}, nullable, values, trail, absent)
 
 
 def _refuse_empty(values: list[Any], keys: Keys) -> None:
-    """Refuse a part whose values no row can write."""
+    """Refuse a part at the path `keys` if no row can write one of its `values`: there are none, or all are null or empty."""
     if not values:
         refuse(keys, _NO_VALUE, _LEAVE_OUT)
     if all(value is None for value in values):
@@ -94,7 +96,11 @@ def has_alternatives(part: Subschema) -> bool:
 
 
 def split_alternatives(part: Subschema) -> tuple[list[Said], Said]:
-    """The alternatives of a part, or one for each type, and what stands beside them."""
+    """The alternatives of a part, and the keywords that stand beside them and hold for all.
+
+    A part with several types has one alternative for each, and one for all scalars
+    (strings, numbers, booleans).
+    """
     beside = {**part.said}
     for word in ("oneOf", "nullable"):
         beside.pop(word, None)
@@ -121,7 +127,10 @@ def allows_no_item(part: Subschema) -> bool:
 
 
 def bounds_of(part: Subschema, least: str, most: str) -> Said:
-    """The least and the most entries of a part, as those of a list."""
+    """The bounds of a part's number of entries, under the names that lists have for them.
+
+    `least` and `most` are the part's own keywords, such as ``minProperties``.
+    """
     bounds = {}
     if least in part.said:
         bounds["minItems"] = part.said[least]

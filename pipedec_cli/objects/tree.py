@@ -52,7 +52,10 @@ class Part:
 
     @property
     def name_key(self) -> Field | None:
-        """The key of a list's items that the row of names gives: a string if there is one; None without keys."""
+        """The key of a list's items whose values the row of names writes: a string if there is one; None if it has none.
+
+        None for what is no list of objects as well.
+        """
         if not self.lists_objects:
             return None
         return naming_key(self.item.values(listed=True))
@@ -86,7 +89,10 @@ class Part:
         return self.shape == "list" and self.item.shape == "object"
 
     def values(self, *, listed: bool = False) -> Iterator[Field]:
-        """The values that a trained model can have: those of objects and, unless it is `listed`, of lists of objects."""
+        """The fields of the values that a trained model writes for a part: its own, those of an object, of a list's objects.
+
+        Lists are left out if the part itself is `listed`, which means it stands in one.
+        """
         if self.shape == "value":
             yield self.field
         elif self.shape == "object":
@@ -97,18 +103,19 @@ class Part:
 
 
 def naming_key(keys: Iterable[Field]) -> Field | None:
-    """The key that tells the items of a list apart: the first string, else the first that is no list."""
-    return min(
-        (key for key in keys if key.kind != "list"),
-        key=lambda key: key.kind != "string",
-        default=None,
-    )
+    """The key that tells the items of a list apart: the first string, else the first that is no list; None if all are."""
+    single = [key for key in keys if key.kind != "list"]
+    return min(single, key=lambda key: key.kind != "string", default=None)
 
 
 def list_part(item: Part, row: Field, names: Field | None = None) -> Part:
-    """A list whose `row` names all items or, with a field of `names`, a map."""
-    plain = Part(row, "map" if names else "list", {"": item})
-    key = names or plain.name_key or Field("")
+    """The part of a list with such items or, if there is a field for the `names` of its entries, of a map.
+
+    Its `row` writes all names. So it is held to what holds for a name: to the field
+    `names`, or that of the items' key that names them.
+    """
+    part = Part(row, "map" if names else "list", {"": item})
+    key = names or part.name_key or Field("")
     row = replace(
         row,
         kind="list",
@@ -117,7 +124,7 @@ def list_part(item: Part, row: Field, names: Field | None = None) -> Part:
         scalars=scalars_of({key.kind} - {"string", "list", "any"}),
         keywords=key.keywords + row.keywords,
     )
-    return Part(row, plain.shape, plain.parts)
+    return Part(row, part.shape, part.parts)
 
 
 def tree_of(fields: Sequence[Field]) -> Part:
@@ -126,7 +133,11 @@ def tree_of(fields: Sequence[Field]) -> Part:
 
 
 def _grouped(fields: Sequence[Field], depth: int) -> Part:
-    """The part of fields whose first keys, as many as the `depth`, are the same."""
+    """The part that holds these fields, whose paths begin with the same keys, as many as the `depth`.
+
+    A single field that ends there is a value. The others are grouped by their next
+    key: 0 makes a list of objects, and names make an object.
+    """
     first = fields[0] if fields else Field("")
     if fields and len(first.keys) == depth:
         return Part(first)
@@ -179,10 +190,10 @@ class ObjectOf:
         return dict(value)
 
     def _read(self, part: Part, place: Keys, *, must: bool) -> _Said:
-        """The value at a place, or `NOTHING`, and whether a row has said any of it.
+        """The value of a part at a path, or `NOTHING`, and whether a row has said any of it.
 
-        A value that `must` be there is empty, if the schema allows an empty one, where
-        no row has said it. A choice without a known label has no value in any case.
+        Where no row has said a value that `must` be there, it is empty if the schema
+        allows an empty one. A choice without a known label has no value in any case.
         """
         if part.shape == "object":
             return self._object(part, place, must=must)
@@ -202,19 +213,25 @@ class ObjectOf:
         return value, False
 
     def _value(self, part: Part, place: Keys) -> Any:
+        """The value that a row has written at a path: `NOTHING` without one, or if it is dropped or lost.
+
+        A lost one is null only where the schema does not say what stands for it.
+        """
         value = self._parsed(part.field, RowAddress(place))
         is_listed = any(isinstance(step, int) for step in place)
         may_go = part.absent != "never" and not is_listed
         if value is not NOTHING and may_go and place in self.dropped:
             self.lost += 1
             return NOTHING
-        # A lost value is null where nothing else is wanted.
-        return NOTHING if value is None and part.field.absent else value
+        if value is None and part.field.absent:
+            return NOTHING
+        return value
 
     def _object(self, part: Part, place: Keys, *, must: bool) -> _Said:
-        """An object. One that lacks a value is none, unless there must be one.
+        """The object at a path, and whether a row has said any of it.
 
-        Then the rest is kept, and what it violates is named.
+        One that lacks a value which it must have, or of which nothing is said, is
+        `NOTHING`, unless there `must` be one: then what there is of it is kept.
         """
         values: dict[Any, Any] = {}
         filled = False
@@ -233,11 +250,15 @@ class ObjectOf:
             return NOTHING, filled
         if 1 not in part.parts:
             return values, filled
+        # A list with a part for each place ends before the first one without a value.
         numbers = takewhile(values.__contains__, part.parts)
         return [values[number] for number in numbers], filled
 
     def _items(self, part: Part, place: Keys, *, must: bool) -> _Said:
-        """A list or a map, of the items that a row has said something of."""
+        """The list or map at a path, of the items of which a row has said something, and whether any row has.
+
+        Without items it is `NOTHING`, unless there `must` be one.
+        """
         items: dict[str | int, Any] = {}
         filled = False
         names = RowAddress(place, "names")
@@ -257,7 +278,7 @@ class ObjectOf:
         return [items[number] for number in sorted(items)], filled
 
     def _parsed(self, field: Field, address: RowAddress) -> Value | Any:
-        """The value of a row's text; None if it is lost, `NOTHING` without a text."""
+        """The value of a row's text; `NOTHING` without a text. None if it is lost (cut, or no such value), which is counted."""
         text = self.texts.get(address, "")
         if text is not None and not text.strip():
             return NOTHING
@@ -269,9 +290,10 @@ class ObjectOf:
 
 
 def _meant_value(field: Field, text: str, meant: Meant) -> Value | None:
-    """The value of a text; None if it is none.
+    """The value that a text means for a field; None if it is none.
 
-    Choices, also those in a list, are as the schema has them.
+    `meant` has the choices as the schema has them by the texts that stand for them.
+    Lists with ``uniqueItems`` have each item once.
     """
     if field.kind == "json":
         return field.parsed(meant.get(text.strip(), ""))
@@ -288,7 +310,10 @@ def _meant_value(field: Field, text: str, meant: Meant) -> Value | None:
 
 
 def lacking(part: Part, value: Any, place: Keys = ()) -> Iterator[tuple[Keys, str]]:
-    """The keys that must be there and that a value lacks, in the words of a validator, each with the place of its object."""
+    """Name the keys that must be there and that a value lacks, in the words of a validator.
+
+    Each comes behind the path of its object. `place` is the path of the value itself.
+    """
     if part.shape == "list":
         for number, item in enumerate(value or (), start=1):
             yield from lacking(part.item, item, (*place, number))
@@ -306,7 +331,11 @@ def read_values(
     fields: Sequence[Field],
     forms: Mapping[Field, Meant] | None = None,
 ) -> tuple[dict[str, Any], int]:
-    """The object of the texts of all rows, in the order of `rows_of`, and the number of lost values; see `ObjectOf`."""
+    """Make the object of the texts of all rows, which come in the order of `rows_of`, None for one that was cut.
+
+    `forms` is that of `ObjectOf`. Returns the object and the number of lost values:
+    those that were cut, or that are of another kind.
+    """
     rows = rows_of(fields, len(texts))
     addresses = (RowAddress(field.at(item)) for field, item in rows)
     by_address = dict(zip(addresses, texts, strict=True))
@@ -315,9 +344,9 @@ def read_values(
 
 
 def numbers_at(values: Any, numbers: Mapping[Keys, float], place: Keys = ()) -> Any:
-    """A structure of the same shape as the values, with the numbers of their places.
+    """A copy of an object, a list or a value in which each value is replaced by the number at its path, or None.
 
-    None where there is no number.
+    `place` is the path of `values` itself.
     """
     if place in numbers:
         return numbers[place]

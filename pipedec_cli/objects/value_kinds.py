@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.fields import SCALARS, Field, Kind, kind_of, scalars_of, text_of
@@ -17,6 +18,8 @@ from pipedec_cli.objects.subschemas import Subschema
 
 #: The largest bounds of a number, and the largest step, that llguidance holds a row to.
 _WIDEST: Final = {**dict.fromkeys(OF_NUMBERS, 10**16), "multipleOf": 10**5}
+#: Writes a value as JSON.
+_quoted: Final = partial(json.dumps, ensure_ascii=False)
 _NO_SCALAR: Final = (
     "is no string, number, boolean, object, or list of these",
     "give it one `type`, and an `enum` of values of that type",
@@ -37,9 +40,10 @@ class ValueKind(NamedTuple):
 
 
 def value_kind(part: Subschema, *, is_item: bool, may_be_json: bool) -> ValueKind:
-    """The kind of a value, or of a list with such items.
+    """The kind of a value, or of a list of such values if the part `is_item`.
 
-    Choices that are no scalars, or that read alike, are refused unless they may be JSON.
+    Choices that are no scalars (strings, numbers, booleans), or whose texts are not
+    told apart, are refused, unless a row `may_be_json`: then they are written as JSON.
     """
     if not (part.values or part.types or is_item):
         return ValueKind("any")
@@ -47,10 +51,11 @@ def value_kind(part: Subschema, *, is_item: bool, may_be_json: bool) -> ValueKin
     types, scalars = _types_and_scalars(part, values)
     fault = _fault_of_choices(values, scalars)
     if fault and may_be_json:
-        quoted = (json.dumps(value, ensure_ascii=False) for value in values)
-        return ValueKind("json", tuple(dict.fromkeys(quoted)))
-    if fault or not types <= {*SCALARS}:
-        refuse(part.keys, *(fault or _NO_SCALAR))
+        return ValueKind("json", tuple(dict.fromkeys(map(_quoted, values))))
+    if fault:
+        refuse(part.keys, *fault)
+    if not types <= {*SCALARS}:
+        refuse(part.keys, *_NO_SCALAR)
     texts = filter(None, map(text_of, values))
     enum = tuple(dict.fromkeys(texts))
     if is_item:
@@ -63,9 +68,9 @@ def value_kind(part: Subschema, *, is_item: bool, may_be_json: bool) -> ValueKin
 def _types_and_scalars(
     part: Subschema, values: Sequence[Any]
 ) -> tuple[set[str], tuple[Kind, ...]]:
-    """The types of a part, or of its values, and the scalars that it may have.
+    """The types that a part names (else those of its `values`, else string), and the kinds of scalars it may have.
 
-    Each integer is a number.
+    Where numbers are allowed, an integer is a number.
     """
     kinds: set[str] = {kind for kind in map(kind_of, values) if kind}
     types = {*part.types} or {*kinds} or {"string"}
@@ -78,7 +83,10 @@ def _types_and_scalars(
 def _fault_of_choices(
     values: Sequence[Any], scalars: Sequence[Kind]
 ) -> tuple[str, str] | None:
-    """Why the texts of some values are not told apart, and what to do about it."""
+    """Why some choices cannot be written as texts that are told apart, and what to do about it; None if they can.
+
+    `scalars` are the kinds as which a row's text is read.
+    """
     if any(isinstance(value, list | dict) for value in values):
         return _NO_SCALAR
     words = [value for value in values if isinstance(value, str)]
@@ -95,7 +103,7 @@ def _fault_of_choices(
 
 
 def unheld_words(value: ValueKind, keywords: Mapping[str, Any]) -> set[str]:
-    """The keywords that no row is held to; the object is checked at the end."""
+    """Which of a schema's keywords a row with such a value is not held to; the object is checked for them at the end."""
     words = set[str]()
     if value.kind == "any" or "string" in value.scalars:
         words.update(keywords.keys() - HOLD_NOTHING)

@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
 
 
 def branched(subsequence: int, branch: int) -> int:
-    """The number by which `attention.visible` knows a branch of a row.
+    """The number that stands for a branch of a row where a subsequence's number is asked for, as in `attention.visible`.
 
     Rows below have larger numbers than all branches of a row, and rows above have
     smaller ones. Branches of a row that must not see each other stand at times that
@@ -66,7 +66,12 @@ def score(chances: Sequence[float]) -> float:
 
 
 def judge(answers: Sequence[Answer], scores: Sequence[float]) -> Verdict:
-    """Find the best of a row's answers. Of equals the first one counts."""
+    """Find the best of a row's known answers. Of equals the first one counts.
+
+    `scores` has the score of each answer: the logarithm of its probability among all
+    texts, as `score` gives it. The answer with an empty text is "no value", and never
+    the best one.
+    """
     best = -1
     nothing = 0.0
     for number, answer in enumerate(answers):
@@ -84,10 +89,11 @@ def judge(answers: Sequence[Answer], scores: Sequence[float]) -> Verdict:
 
 
 def trials_of(due: Sequence[tuple[int, Answer]], most_of_row: int) -> list[Trial]:
-    """The answers that the next call tries, out of those that are `due`: the first ones, each with its row.
+    """Choose which known answers the next call tries, and where their tokens stand.
 
-    A call tries at most `MOST_TRIED` tokens, one answer at least, and at most so many
-    answers of a row.
+    `due` are the answers still to be tried, each with its row (from 1), all answers of
+    a row together. The first ones are chosen: at most `MOST_TRIED` tokens of them, at
+    most `most_of_row` answers of a row, and at least one answer.
     """
     chosen = list[tuple[int, Answer, int]]()
     tokens = 0

@@ -20,7 +20,10 @@ _Place = TypeVar("_Place", int, Tensor)
 
 
 def behind(subsequence: _Place, time: _Place, before: _Place) -> _Place:
-    """The position p = S + K + t + i − 1 behind a prompt of S tokens, with keys of up to K tokens; `before` is S + K.
+    """The position of a token of subsequence i at time t, behind a prompt: p = S + K + t + i − 1.
+
+    `before` is S + K: the prompt's S tokens, and the K tokens of the longest key that
+    opens a row. All three are integers, or tensors of them.
 
     For every visible pair both differences are ≥ 0, so the paper's Manhattan distance
     |t1 − t2| + |i1 − i2| is p1 − p2. One number a token is enough for T5's relative
@@ -41,7 +44,8 @@ def apart(subsequence: int, number: int) -> int:
 def visible(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
     """Who sees whom, a boolean tensor [..., Q, K]: (i1, t1) sees (i2, t2) if and only if i2 ≤ i1 and t2 ≤ t1.
 
-    `query` and `key` are each (subsequence, time), integers [..., Q] and [..., K].
+    `query` are the tokens that look, `key` those that are looked at, as in attention.
+    Each is (subsequence, time), integers [..., Q] and [..., K].
     """
     (subsequence1, time1), (subsequence2, time2) = query, key
     earlier_or_same = subsequence2[..., None, :] <= subsequence1[..., :, None]

@@ -77,7 +77,7 @@ class Finished:
 Event = Admitted | Stepped | Finished
 #: An example that is decoded, and its grid.
 InFlight = tuple[int, Grid]
-#: A place, the example that takes it, and the ids of its source.
+#: A free sequence, the example that takes it, and the token ids of its source.
 Newcomer = tuple[int, int, Sequence[int]]
 
 
@@ -88,15 +88,21 @@ def decode(
     sequences: int = 1,
     gone: Callable[[int], bool] = lambda _: False,
 ) -> Iterator[Event]:
-    """Decode sources, (index, token ids), greedily (Algorithm 1), at most `sequences` at a time, each with its own grid.
+    """Decode sources greedily (Algorithm 1), at most `sequences` at a time, each with its own grid.
 
     When an example ends, the next one takes its place; a source is drawn only when
     there is a place for it. Each example gives one `Admitted`, its `Stepped` in order,
     and one `Finished`; the events of different examples are mixed.
 
-    A live source gives None when none is waiting, and is asked again before the next
-    call; decoding ends if then nothing runs. `method` may depend on the index. Examples
-    that are `gone` end before the next call.
+    Args:
+        model: What computes the tokens.
+        sources: Examples as (index, token ids). An iterator that is fed while decoding
+            runs gives None when no example is waiting, and is asked again before the
+            next call; decoding ends if then nothing runs.
+        method: How to decode, or a function that says it for an example's index.
+        sequences: The most examples in flight.
+        gone: Whether nobody wants the example of an index any more. It then ends before
+            the next call.
     """
     if sequences < 1:
         raise ValueError(f"decoding needs at least 1 sequence, not {sequences}")
@@ -134,12 +140,12 @@ def decode(
 def _newcomers(
     free: Sequence[int], waiting: Iterator[tuple[int, Sequence[int]] | None]
 ) -> Iterator[Newcomer]:
-    """The sources that take the free places. No source is drawn without a place."""
-    for place in free:
+    """The sources that take the `free` sequences, until no source is waiting. None is drawn without a sequence for it."""
+    for sequence in free:
         newcomer = next(waiting, None)
         if newcomer is None:
             return
-        yield place, *newcomer
+        yield sequence, *newcomer
 
 
 def _admit(
@@ -147,7 +153,11 @@ def _admit(
     newcomers: Sequence[Newcomer],
     entering: Mapping[int, InFlight],
 ) -> None:
-    """Have a model encode sources without their openers, and tell the grids how many tokens of each were known."""
+    """Have a model encode sources, and note in each grid how many tokens of its source the model knew from before.
+
+    The opener, a last token of the source that is not encoded but opens the grid's row,
+    is left out. `entering` has the example and the grid of each newcomer's sequence.
+    """
     sources = []
     for number, _, source in newcomers:
         bos = entering[number][1].method.bos
@@ -162,7 +172,7 @@ def _ended(
     planned: Mapping[int, Sequence[Slot]],
     gone: Callable[[int], bool],
 ) -> list[int]:
-    """The sequences whose example plans nothing more, or is gone."""
+    """The sequences whose example has planned no slots for the next call, or is `gone` (nobody wants it any more)."""
     ended = []
     for number, slots in planned.items():
         example, _ = running[number]
@@ -176,7 +186,11 @@ def _call(
     running: Mapping[int, InFlight],
     planned: Mapping[int, Sequence[Slot]],
 ) -> Iterator[Stepped]:
-    """Run one decoder call for all examples, and commit each one's answers."""
+    """Run one decoder call for all examples, and commit to each grid the answers to its slots.
+
+    `running` and `planned` have the grid and the planned slots of each sequence. The
+    model forgets what a grid takes back.
+    """
     rows = []
     for number, slots in planned.items():
         rows.extend([Row(number, slot) for slot in slots])
@@ -186,12 +200,12 @@ def _call(
         answers, odds = model.step_with_odds(rows, top)
     else:
         answers = model.step(rows)
-    done = 0
+    first = 0
     for number, slots in planned.items():
         example, grid = running[number]
-        its = slice(done, done + len(slots))
-        done += len(slots)
-        step = grid.commit(answers[its], odds[its])
+        end = first + len(slots)
+        step = grid.commit(answers[first:end], odds[first:end])
+        first = end
         if forgotten := len(step.taken_back) + step.tried:
             model.take_back(number, forgotten)
         yield Stepped(example, step)

@@ -61,10 +61,10 @@ class Grams:
         self._letters += "".join(map(chr, tokens))
 
     def find(self, text: Grams, after: int | None = None) -> int | None:
-        """The place behind an occurrence of the text's last 3, else 2, else 1 tokens; a token stands at that place.
+        """Look up the last 3, else 2, else 1 tokens of `text` in these tokens, and return the index right behind them.
 
-        It is the last such place, or the first one beyond `after`. None if there is
-        none.
+        There is a token at that index. Without `after` it is the last such index, else
+        the first one beyond `after`. None if these tokens do not occur.
         """
         end = len(self.tokens) - 1
         for n in GRAMS:
@@ -72,11 +72,11 @@ class Grams:
                 continue
             gram = text._letters[-n:]
             if after is None:
-                at = self._letters.rfind(gram, 0, end)
+                start = self._letters.rfind(gram, 0, end)
             else:
-                at = self._letters.find(gram, max(0, after + 1 - n), end)
-            if at >= 0:
-                return at + n
+                start = self._letters.find(gram, max(0, after + 1 - n), end)
+            if start >= 0:
+                return start + n
         return None
 
 
@@ -97,7 +97,7 @@ class Verify(Method):
     drafts: dict[int, Sequence[int]] = field(default_factory=dict)
 
     def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Verification:
-        """A text of which nothing is written yet."""
+        """The grid of a text of which nothing is written yet, with the draft of the `example` and its source to guess from."""
         draft = Grams(self.drafts.pop(example, ()))
         _, bos = split_opener(self.bos, source)
         return Verification(
@@ -150,7 +150,7 @@ class Verification(Grid):
         return 0
 
     def plan(self) -> tuple[Slot, ...]:
-        """The last agreed token and the guesses behind it; nothing once the text has ended."""
+        """The slots of the next call: the last agreed token and the guesses behind it; none once the text has ended."""
         left = (self.method.limits.max_tokens or 0) - self.tokens
         self._planned = ()
         if left <= 0 or self.subsequences[0].ended:
@@ -168,7 +168,11 @@ class Verification(Grid):
         return self._planned
 
     def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:
-        """Keep the guesses that equal the answers, and the answer behind the last of them; take the other rows back."""
+        """Keep the guesses that equal the model's answers, and its answer behind the last of them; take back the others.
+
+        `answers` has the model's own token behind each planned slot; `odds` are not
+        looked at. Returns what the call did.
+        """
         fed = self._take_planned(answers)
         guesses = [slot.token for slot in fed[1:]]
         kept = _alike(guesses, answers)
@@ -190,14 +194,14 @@ class Verification(Grid):
         return token == self.method.eos or token in self.method.ends
 
     def _up_to_end(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens up to the first that ends the text."""
-        for place, token in enumerate(tokens, start=1):
+        """The tokens up to the first one that ends the text, that one included; all if none does."""
+        for count, token in enumerate(tokens, start=1):
             if self._is_end(token):
-                return list(tokens[:place])
+                return list(tokens[:count])
         return list(tokens)
 
     def _add_agreed(self, agreed: Sequence[int]) -> None:
-        """Add tokens to the text."""
+        """Add tokens to the text, end it if the last one ends it, and set the clock."""
         row = self.subsequences[0]
         self._text.extend(agreed)
         row.tokens.extend(agreed)
@@ -205,7 +209,11 @@ class Verification(Grid):
         self.time = len(self._text.tokens)
 
     def _follow(self, agreed: Sequence[int]) -> None:
-        """Go on in the draft as long as it is right; else behind the next place where it has the agreed tokens."""
+        """Set where the draft goes on after the `agreed` tokens of a call.
+
+        As long as the draft has said just these, it goes on behind them; else behind
+        the next occurrence of the text's last tokens in it, if there is one.
+        """
         if self._place is not None:
             end = self._place + len(agreed)
             following = self.draft.tokens[self._place : end]
@@ -217,7 +225,12 @@ class Verification(Grid):
         self._place = self.draft.find(self._text, after=self._used)
 
     def _guesses(self, most: int) -> Sequence[int]:
-        """The tokens that may follow, at most `most`, as many as are worth their cost."""
+        """Guess the next tokens: at most `most`, as many as are worth their cost, or none.
+
+        They come from the draft; where it is of no use, from the model's own last
+        answers (`jacobi`), else from the source or the text so far, where the text's
+        last tokens occur. Sets `_drafted`: whether the draft has given them.
+        """
         self._drafted = self._place is not None and self._place < len(self.draft.tokens)
         if self._drafted:
             guesses: Sequence[int] = self.draft.tokens[self._place :]
@@ -237,9 +250,13 @@ class Verification(Grid):
         return guesses[: self._worth(most)]
 
     def _worth(self, most: int) -> int:
-        """The number of guesses, at most `most`, that gives the most tokens for its cost, if as many are kept as lately."""
+        """The number of guesses, at most `most`, that promises the most tokens for its cost, if as many are kept as lately.
+
+        A call gives one token without guesses. A guess adds one if it and all guesses
+        before it are kept.
+        """
         chance = self._counts.chance
-        expected = 1.0
+        expected = 1.0  # tokens of the call
         best = 0
         best_rate = 0.0
         for guesses in range(most + 1):

@@ -20,20 +20,22 @@ from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
 
 
 def before_repeats(subsequences: Sequence[Hashable]) -> int:
-    """How many subsequences of a text stand before it repeats itself.
+    """How many subsequences of a text stand before it repeats itself; all of them if it never does.
 
-    It does where a subsequence comes twice in a row, or where two neighbours come
-    again. A single subsequence that comes again later may be said of another thing.
-    None stands for an empty subsequence, or for one that is live.
+    It repeats itself where a subsequence is followed by its equal (A A: the first one
+    stays), or where a pair of neighbours comes a second time (A B … A B: the second
+    pair goes). A single subsequence that comes again later may be said of another
+    thing. A subsequence is anything that can be compared; None stands for one that is
+    empty or not finished, and equals nothing.
     """
     seen = set[tuple[Hashable, Hashable]]()
-    for number, pair in enumerate(pairwise(subsequences), start=1):
+    for before_second, pair in enumerate(pairwise(subsequences), start=1):
         if None in pair:
             continue
         if pair in seen:
-            return number - 1
+            return before_second - 1
         if pair[0] == pair[1]:
-            return number
+            return before_second
         seen.add(pair)
     return len(subsequences)
 
@@ -78,7 +80,7 @@ def any_token(_: Sequence[int]) -> bytes:
 
 
 def mask_of(tokens: Collection[int]) -> bytes:
-    """The bit mask of some tokens; see `Allowed`."""
+    """The bit mask of token ids: token t is bit t % 8 of byte t // 8, as `Allowed` functions return it."""
     return sum(1 << token for token in {*tokens}).to_bytes(
         max(tokens, default=-1) // 8 + 1, "little"
     )
@@ -86,11 +88,11 @@ def mask_of(tokens: Collection[int]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a row begins whose number is known: with `known` tokens behind <bos>, such as the key of a field."""
+    """How a row begins that is known beforehand: with `known` tokens behind <bos>, such as the key of a field."""
 
     known: tuple[int, ...]
     allowed: Allowed = any_token
-    place: Any = ()  # what its answer is for
+    place: Any = ()  # what its answer is for, such as the path of a field
     label: str = ""
     #: The token that ends it, if the text may end in any place and the most probable
     #: one is chosen; −1 if the row ends itself.
@@ -111,40 +113,47 @@ class Opening:
 
     @property
     def chooses(self) -> bool:
-        """Whether the row takes one of its answers."""
+        """Whether the row takes one of its known answers, and writes none itself."""
         return bool(self.answers) and not self.written
 
     def absence(self, row: Subsequence) -> float:
-        """The probability of "no value" against that of the row's value; 0 if "no value" is no answer."""
-        return (
-            row.nothing / (row.nothing + row.value_probability) if row.nothing else 0.0
-        )
+        """The probability of "no value" as a share of its own and that of the row's value together, from 0 to 1.
+
+        0 if "no value" is none of the answers.
+        """
+        if not row.nothing:
+            return 0.0
+        return row.nothing / (row.nothing + row.value_probability)
 
     def lacks(self, row: Subsequence) -> bool:
-        """Whether a row with this opening says that there is no value."""
+        """Whether a row with this opening says that there is no value: it is too unsure of the one it has."""
         if self.least is not None:
             return row.value_confidence < self.least
         return self.absence(row) > _EVEN
 
     def is_hopeless(self, row: Subsequence) -> bool:
-        """Whether a row will say that there is no value, whatever it still writes."""
+        """Whether a row will say that there is no value, whatever it still writes: it can only become less probable."""
         if self.must or not self.answers:
             return False
         most = max(row.best[0], row.probability)
-        return row.nothing > most if self.least is None else most < self.least
+        if self.least is not None:
+            return most < self.least
+        return row.nothing > most
 
     def text(self, row: Subsequence) -> str:
-        """What the answer means that a row has taken; "" for no value."""
+        """What the known answer means that a row has taken; "" if it has taken none, or stands for no value."""
         if row.answer < 0 or (self.lacks(row) and not self.must):
             return ""
         return self.answers[row.answer].text
 
 
-#: "No value" is chosen above this, if nothing else is known.
+#: "No value" is chosen if its share of the probability is above this, where no least
+#: confidence was fitted.
 _EVEN: Final = 0.5
 
 
-#: Of rows whose number is not known: made once, since it is asked for at every token.
+#: How all rows begin of which nothing is known: with no known tokens. It is made once,
+#: since it is asked for at every token.
 _FREE: Final = Opening(())
 
 
@@ -169,7 +178,7 @@ class Method:
     """
 
     schedule: Schedule
-    bos: int | None  # opens a subsequence
+    bos: int | None  # opens a subsequence: it stands before its first token
     eos: int  # ends it
     limits: Limits = field(default_factory=Limits)
     empty_rows: EmptyRows = "retry"
@@ -203,8 +212,14 @@ class Method:
 
 
 def split_opener(bos: int | None, source: Sequence[int]) -> tuple[Sequence[int], int]:
-    """The part of a source that stands before the grid, and the token that opens a subsequence; see `Method`."""
-    return (source[:-1], source[-1]) if bos is None else (source, bos)
+    """The ids of a source that stand before the grid, and the token that opens a subsequence (its <bos>).
+
+    A decoder-only model that goes on behind its prompt has no `bos`: there the source's
+    last token is the opener, and the rest stands before the grid.
+    """
+    if bos is None:
+        return source[:-1], source[-1]
+    return source, bos
 
 
 class Slot(NamedTuple):
@@ -266,13 +281,12 @@ class Grid:
     stopped_on_repeat: bool = field(
         default=False, init=False
     )  # rows that repeat others were dropped
-    #: Of the subsequences, where they are known.
+    #: How each subsequence begins, where that is known; else the list stays empty.
     openings: list[Opening] = field(default_factory=list, init=False)
-    #: The rows of each item of each list.
+    #: The rows of each item of each list, by list, item and leaf.
     _items: list[list[list[Subsequence]]] = field(default_factory=list, init=False)
-    _opening: list[int] = field(
-        default_factory=list, init=False
-    )  # the rows that are to open others, from 0
+    #: The rows, counted from 0, that open other rows when they end.
+    _to_open: list[int] = field(default_factory=list, init=False)
     _unopened: bool = field(
         default=False, init=False
     )  # whether there was no room for all rows
@@ -292,9 +306,10 @@ class Grid:
 
     @property
     def is_regular(self) -> bool:
-        """Whether the rows tell the time of every call: none was dropped, and no call made several tokens of a row."""
-        has_scores = any(row.scores for row in self.subsequences)
-        return not (self.stopped_on_repeat or self.method.guesses or has_scores)
+        """Whether the rows alone tell the time of every call: none was dropped, and no call made several tokens of a row."""
+        if self.stopped_on_repeat or self.method.guesses:
+            return False
+        return not any(row.scores for row in self.subsequences)
 
     @property
     def wants_odds(self) -> bool:
@@ -303,11 +318,9 @@ class Grid:
 
     @property
     def placed(self) -> dict[Any, Subsequence]:
-        """The rows by the places of their openings."""
-        return {
-            one.place: row
-            for one, row in zip(self.openings, self.subsequences, strict=True)
-        }
+        """The rows by what their answers are for: the `place` of each row's opening."""
+        rows = zip(self.openings, self.subsequences, strict=True)
+        return {opening.place: row for opening, row in rows}
 
     @property
     def tokens(self) -> int:
@@ -316,46 +329,53 @@ class Grid:
 
     @property
     def empty(self) -> int:
-        """Explorations that came out empty."""
-        return (
-            0 if self.method.openings else sum(row.empty for row in self.subsequences)
-        )
+        """How many explorations (rows tried without knowing whether there is anything to say) came out empty."""
+        if self.method.openings:
+            return 0
+        return sum(row.empty for row in self.subsequences)
 
     @property
     def truncated(self) -> Truncated | None:
-        """What cut the text short, once `plan` has returned nothing."""
-        if (
-            self.live or self._next_start() is not None
-        ):  # a row that could not start is missing as well
+        """The bound that cut the text short, None for a whole text. It is known once `plan` has returned nothing."""
+        # A row that was due and could not start is missing as well as one that is live.
+        if self.live or self._next_start() is not None:
             return "max_tokens" if self._out_of_tokens else "time_max"
         if isinstance(self.method.schedule, Listed):
-            return (
-                None
-                if all(row.empty for items in self._items for row in items[-1])
-                else "item_max"
-            )
+            return None if self._lists_are_closed else "item_max"
         if self.method.openings:
             return "sub_max" if self._unopened else None
         if isinstance(self.method.schedule, Whole) or self.stopped_on_repeat:
             return None
-        full = len(self.subsequences) == self.method.limits.sub_max
-        return "sub_max" if full and not self.subsequences[-1].empty else None
+        return "sub_max" if self._is_full and not self.subsequences[-1].empty else None
+
+    @property
+    def _lists_are_closed(self) -> bool:
+        """Whether the newest item of every list is empty, which says that no other follows."""
+        return all(row.empty for items in self._items for row in items[-1])
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether there are as many subsequences as sub_max allows, empty ones included."""
+        return len(self.subsequences) == self.method.limits.sub_max
 
     @property
     def row_budget_exhausted(self) -> bool:
-        """Whether, in the end, empty explorations held places of sub_max when another subsequence was due."""
+        """Whether rows that were tried and stayed empty used up sub_max, the most rows, when the text needed another.
+
+        It did if a row was due before the last token, or if sub_max cut the text. Known
+        once decoding has ended.
+        """
         rows = self.subsequences
-        full = len(rows) == self.method.limits.sub_max and any(
-            row.empty for row in rows
-        )
-        if self.method.empty_rows != "retry" or not full:
+        if self.method.empty_rows != "retry" or not self._is_full:
+            return False
+        if not any(row.empty for row in rows):
             return False
         due = self.method.schedule.next_start(rows)
         end = max(row.start + len(row.tokens) for row in rows)
         return due is not None and (due < end or self.truncated == "sub_max")
 
     def plan(self) -> tuple[Slot, ...]:
-        """Establish what is due and give the tokens of the next decoder call; none once decoding has ended.
+        """Establish the rows that are due and give the tokens of the next decoder call; none once decoding has ended.
 
         They come by subsequence: the newest token of each live one, in a row's first
         call <bos> with all known tokens behind it, and, once each, the <eos> of those
@@ -366,19 +386,25 @@ class Grid:
         time_max = self.method.limits.time_max or math.inf
         if self._waits:
             self._plan_call()
-        while not self._waits and self.time < time_max and not self._out_of_tokens:
-            while (start := self._next_start()) is not None and start <= self.time:
-                if self.method.openings:
-                    self._establish(start)
-                else:
-                    self.subsequences.append(Subsequence(start))
+            return self._planned
+        while self.time < time_max and not self._out_of_tokens:
+            later_start = self._establish_due()
             if self.live:
                 self._plan_call()
                 break
-            if start is None:
+            if later_start is None:
                 break
-            self.time = start
+            self.time = later_start
         return self._planned
+
+    def _establish_due(self) -> int | None:
+        """Establish all rows that start by now. Returns when the next one starts; None if that is not known or none does."""
+        while (start := self._next_start()) is not None and start <= self.time:
+            if self.method.openings:
+                self._establish(start)
+            else:
+                self.subsequences.append(Subsequence(start))
+        return start
 
     def _plan_call(self) -> None:
         """Set the slots of the next call: of all rows, unless these wait, and of known answers."""
@@ -393,131 +419,132 @@ class Grid:
         self._planned = tuple(slots)
 
     def _slots_of_trial(self, trial: Trial) -> Iterator[Slot]:
-        """The last known token of a row and the tokens of an answer. Each asks for the probability of the next one."""
+        """The slots that score a known answer: the last known token of its row, and the answer's tokens but the last.
+
+        Each asks for the probability of the token that follows it in the answer.
+        """
         row = self.subsequences[trial.row - 1]
         known = [self.bos, *row.known]
-        fed = (known[-1], *trial.answer.tokens[:-1])
-        first = len(row.known) - 1
-        for place, (token, following) in enumerate(
-            zip(fed, trial.answer.tokens, strict=True)
-        ):
-            number = first + place if self.method.blind else -1
-            time = row.start + place
+        answer = trial.answer.tokens
+        fed = (known[-1], *answer[:-1])
+        for index, (token, following) in enumerate(zip(fed, answer, strict=True)):
             yield Slot(
                 trial.row,
-                time,
+                row.start + index,
                 token,
-                True,
-                b"",
-                number,
-                following,
-                trial.branch,
-                trial.lift,
+                number=len(row.known) - 1 + index if self.method.blind else -1,
+                end=following,
+                branch=trial.branch,
+                lift=trial.lift,
             )
 
     def _establish(self, start: int) -> None:
-        """Add the rows whose openings are known: all fields, then the next items of lists, and what rows open."""
-        if not self.subsequences:
-            rows = self._add(start, self.method.openings)
-            self._items = [
-                [[rows[place] for place in rows_of.places]]
-                for rows_of in self.method.lists
-            ]
+        """Add the rows with known openings that are due: at first all fields, later items of lists and what rows open."""
+        if self.subsequences:
+            self._establish_items(start)
+            self._open_rows(start)
             return
-        new = list[
-            tuple[int, int, Opening]
-        ]()  # the place in the schema, the number of the list, the opening
-        for number in (number for number, due in self._due().items() if due == start):
-            of = self.method.lists[number]
-            openings = of.openings(len(self._items[number]) + 1)
-            new += (
-                (place, number, opening)
-                for place, opening in zip(of.places, openings, strict=True)
-            )
-            self._items[number].append([])
+        rows = self._add(start, self.method.openings)
+        for list_rows in self.method.lists:
+            first_item = [rows[place] for place in list_rows.places]
+            self._items.append([first_item])
+
+    def _establish_items(self, start: int) -> None:
+        """Add an item to each list whose next one is due at time `start`: all their rows, in the order of the schema."""
+        # Of each new row its place in the schema, how it begins, and its item.
+        new = list[tuple[int, Opening, list[Subsequence]]]()
+        for number, due in self._due().items():
+            if due != start:
+                continue
+            list_rows = self.method.lists[number]
+            openings = list_rows.openings(len(self._items[number]) + 1)
+            item = list[Subsequence]()
+            self._items[number].append(item)
+            for place, opening in zip(list_rows.places, openings, strict=True):
+                new.append((place, opening, item))
         new.sort(key=itemgetter(0))
-        rows = self._add(start, [opening for _, _, opening in new])
-        for row, (_, number, _) in zip(rows, new, strict=True):
-            self._items[number][-1].append(row)
-        for number in [
-            number for number in self._opening if self.subsequences[number].end == start
-        ]:
-            self._opening.remove(number)
-            opens, most = self.openings[number].opens, self.method.limits.sub_max
-            assert opens is not None
-            openings = opens(self.openings[number], self.subsequences[number])
-            room = len(openings) if most is None else max(0, most - len(self.openings))
-            self._unopened = self._unopened or room < len(openings)
-            self._add(start, openings[:room])
+        rows = self._add(start, [opening for _, opening, _ in new])
+        for row, (_, _, item) in zip(rows, new, strict=True):
+            item.append(row)
+
+    def _open_rows(self, start: int) -> None:
+        """Add the rows that are opened by the answers of others, which have ended at time `start`: up to sub_max rows in all."""
+        most = self.method.limits.sub_max or math.inf
+        ended = [row for row in self._to_open if self.subsequences[row].end == start]
+        for number in ended:
+            self._to_open.remove(number)
+            opening = self.openings[number]
+            assert opening.opens is not None
+            for opened in opening.opens(opening, self.subsequences[number]):
+                if len(self.openings) < most:
+                    self._add(start, [opened])
+                else:
+                    self._unopened = True
 
     def _add(self, start: int, openings: Sequence[Opening]) -> Sequence[Subsequence]:
-        """Add a row for each opening."""
+        """Add a row for each opening, and note which of them open others and which answers are to be tried."""
         rows = [Subsequence(start, known=opening.known) for opening in openings]
-        first = len(self.openings)
-        self._opening += (
-            number for number, one in enumerate(openings, first) if one.opens
-        )
-        for number, opening in enumerate(openings, start=first + 1):
-            self._due_answers += [(number, answer) for answer in opening.answers]
+        for number, opening in enumerate(openings, start=len(self.openings)):
+            if opening.opens:
+                self._to_open.append(number)
+            self._due_answers += [(number + 1, answer) for answer in opening.answers]
         self.openings += openings
         self.subsequences += rows
         return rows
 
     def _due(self) -> dict[int, int]:
-        """The start of the next item of each list that has one, by the number of the list."""
+        """The time at which the next item of each list starts, by the number of the list, for lists that have a next item."""
         schedule = self.method.schedule
         if not isinstance(schedule, Listed):
             return {}
-        starts = (
-            (number, schedule.next_item(items))
-            for number, items in enumerate(self._items)
-        )
-        return {number: start for number, start in starts if start is not None}
+        starts = dict[int, int]()
+        for number, items in enumerate(self._items):
+            start = schedule.next_item(items)
+            if start is not None:
+                starts[number] = start
+        return starts
 
     def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
-        """The tokens of a row that have not gone through the decoder. The last one asks for the next token.
+        """The tokens of row `number` (from 1) that have not gone through the decoder: at first the known ones.
 
-        The known tokens of a row that takes a known answer ask for nothing. If it is
-        blind, each answer brings the last of them along.
+        The last one asks for the next token, unless the row has ended or takes a known
+        answer. If it takes one and is blind (it sees the prompt and itself alone), the
+        last one is left out: each known answer that is tried brings it along.
         """
-        blind = self.method.blind
         opening = self._opening_of(number)
-        branch = WRITTEN if opening.answers else 0
-        first_time = row.start + 1 - len(row.known)  # of a blind row
-        time = row.start + len(row.tokens)
+        blind = self.method.blind
+        waiting: Sequence[int] = (self.bos, *row.known)
         if row.tokens:
-            last = row.tokens[-1]
-        else:
-            *before, last = row.known if blind else (self.bos, *row.known)
-            for earlier, token in enumerate(before, start=time - len(before)):
-                yield Slot(
-                    number,
-                    earlier,
-                    token,
-                    False,
-                    number=earlier - first_time if blind else -1,
-                )
-            if opening.chooses and blind:
-                return
-        fed = time - first_time if blind else -1
-        if opening.chooses:
-            yield Slot(number, time, last, False, number=fed, branch=branch)
+            waiting = row.tokens[-1:]
+        elif blind:
+            waiting = row.known
+        *before, last = waiting
+        time = row.start + len(row.tokens)  # of the last one
+        first_time = time - len(before)
+        for index, token in enumerate(before):
+            place = index if blind else -1
+            yield Slot(number, first_time + index, token, False, number=place)
+        if opening.chooses and blind:
             return
-        if row.ended:
-            yield Slot(number, time, last, False, branch=branch)
+        place = len(row.known) + len(row.tokens) - 1 if blind else -1
+        branch = WRITTEN if opening.answers else 0
+        if opening.chooses or row.ended:
+            yield Slot(number, time, last, False, number=place, branch=branch)
             return
         allowed = opening.allowed(row.tokens)
-        yield Slot(number, time, last, True, allowed, fed, opening.end, branch)
+        yield Slot(number, time, last, True, allowed, place, opening.end, branch)
 
     def _opening_of(self, number: int) -> Opening:
-        """How a subsequence begins, counted from 1."""
+        """How subsequence `number`, counted from 1, begins."""
         return self.openings[number - 1] if self.openings else self.method.free
 
     def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:
-        """Put the answer to each planned row, a token id, in its place, and let the clock tick.
+        """Put the model's answer to each planned slot, a token id, behind its row, and let the clock tick.
 
-        Rows that do not answer ignore theirs. The `odds` make the confidence of each
-        row, and score known answers. Raises ValueError if the numbers do not fit.
+        Answers to slots that do not ask are ignored. The `odds`, one a slot where
+        `wants_odds`, make the confidence of each row, and score the known answers,
+        whose slots are the last ones. Returns what the call did. Raises ValueError if
+        there are not as many answers as planned slots.
         """
         planned = self._take_planned(answers)
         chances = odds or [Odds()] * len(answers)
@@ -542,9 +569,14 @@ class Grid:
         return Step(self.steps, self.time, fed, tuple(made), tried=tried)
 
     def _write(self, row: Subsequence, slot: Slot, answer: int, chance: Odds) -> int:
-        """Add to a row the answer to its slot, or its end. Returns the token."""
+        """Add the answer to a row's slot, or the end where nothing better can follow. Returns the token that was added.
+
+        It also updates the row's probabilities by `chance`, the odds of the answer, and
+        its best ending so far.
+        """
         method = self.method
         opening = self._opening_of(slot.subsequence)
+        # The probability that the text ends here, before this answer.
         ending = row.probability * chance.end * chance.allowed
         if ending and ending >= row.best[0]:  # of equals the longest
             row.best = ending, len(row.tokens)
@@ -566,27 +598,34 @@ class Grid:
         return token
 
     def _judge(self, chances: Sequence[Odds]) -> list[Slot]:
-        """Score the answers that were tried. A row whose answers all have a score takes the best one.
+        """Score the known answers that were tried in this call. A row whose answers all have a score takes the best one.
 
-        Returns the tokens of blind rows that have taken one: no other row sees them, so
-        they need no call of their own.
+        `chances` has the odds of all their tokens, one answer behind the other. Returns
+        the tokens of blind rows that have taken an answer: no other row sees them, so
+        they need no call of their own. The trials of the call are done with.
         """
-        made = list[Slot]()
+        taken = list[Slot]()
         done = 0
         for trial in self._trials:
             row = self.subsequences[trial.row - 1]
             following = done + len(trial.answer.tokens)
+            # As the `end` of its odds each slot had the answer's next token.
             row.scores.append(score([chance.end for chance in chances[done:following]]))
             done = following
             if len(row.scores) == len(self.openings[trial.row - 1].answers):
-                made += self._take(trial.row, row)
+                taken += self._take(trial.row, row)
         del self._due_answers[: len(self._trials)]
         self._waits = bool(self._due_answers)
         self._trials = []
-        return made
+        return taken
 
     def _take(self, number: int, row: Subsequence) -> list[Slot]:
-        """Give a row the best of its answers, whose scores are known; of a row that is written note "no value" alone."""
+        """Give row `number` (from 1) the best of its known answers, all of which have scores.
+
+        A row that writes its answer itself only notes how probable "no value" is. A row
+        that others see gets the answer's tokens as its `script`, one in each following
+        call; a blind row gets all of them now, and they are returned.
+        """
         opening = self.openings[number - 1]
         verdict = judge(opening.answers, row.scores)
         row.nothing = verdict.nothing
@@ -612,22 +651,24 @@ class Grid:
         ]
 
     def _follow_scripts(self) -> list[Slot]:
-        """Add to each row with a script its next token, once the clock has reached its time."""
-        made = list[Slot]()
+        """Add to each row with a script (the tokens of the answer it has chosen) its next token, if its time has come.
+
+        Returns the tokens that were added.
+        """
+        added = list[Slot]()
+        if self._waits:
+            return added
         for number, row in enumerate(self.subsequences, start=1):
-            if (
-                row.script
-                and not row.ended
-                and row.start + len(row.tokens) < self.time
-                and not self._waits
-            ):
+            is_due = row.start + len(row.tokens) < self.time
+            if row.script and not row.ended and is_due:
                 token = row.script[len(row.tokens)]
                 row.tokens.append(token)
                 row.ended = len(row.tokens) == len(row.script)
-                made.append(Slot(number, self.time, token))
-        return made
+                added.append(Slot(number, self.time, token))
+        return added
 
     def _take_planned(self, answers: Sequence[int]) -> tuple[Slot, ...]:
+        """The slots that `plan` gave, which are then no longer planned. A ValueError if there is not an answer to each."""
         planned = self._planned
         if len(answers) != len(planned) or not planned:
             raise ValueError(f"{len(answers)} answers to {len(planned)} planned rows")
@@ -650,18 +691,21 @@ class Grid:
         return most is not None and self.tokens >= most
 
     def _next_start(self) -> int | None:
-        """The start of the next subsequence; None if it is not known yet, or there is none."""
-        method, rows = self.method, self.subsequences
+        """The time at which the next subsequence starts; None if it is not known yet, or there is none."""
+        method = self.method
+        rows = self.subsequences
         if method.openings and rows:
-            ends = (self.subsequences[number].end for number in self._opening)
-            return min(
-                (*self._due().values(), *(end for end in ends if end is not None)),
-                default=None,
-            )
-        if len(rows) == method.limits.sub_max or self.stopped_on_repeat:
+            starts = list(self._due().values())
+            for number in self._to_open:
+                end = rows[number].end
+                if end is not None:
+                    starts.append(end)
+            return min(starts, default=None)
+        if self._is_full or self.stopped_on_repeat:
             return None
         if not rows:
             return 0
+        # An empty row says that nothing follows, unless a live one may still go on.
         if rows[-1].empty and (method.empty_rows == "stop" or not self.live):
             return None
         return method.schedule.next_start(rows)
@@ -670,30 +714,36 @@ class Grid:
 def replay(
     lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None
 ) -> Grid:
-    """The grid of a known text, whose subsequences have m_i ≥ 1 tokens, <bos> and <eos> not counted.
+    """The finished grid of a text of known lengths, as if a model had written it; its token ids mean nothing.
 
-    `Whole` takes the text as one subsequence. The limits are the paper's by default.
+    `lengths` are the tokens of each subsequence, at least 1, <bos> and <eos> not
+    counted. The schedule `Whole` takes the text as one subsequence. The limits are the
+    paper's by default.
     """
-    word, bos, eos = 2, 0, 1
+    bos = 0
+    eos = 1
+    word = 2
     wanted = [sum(lengths)] if isinstance(schedule, Whole) else lengths
     grid = Method(schedule, bos, eos, limits or Limits()).new_grid()
     while planned := grid.plan():
-        rows = [
-            (slot.subsequence, grid.subsequences[slot.subsequence - 1])
-            for slot in planned
-        ]
-        left = [
-            number <= len(wanted) and len(row.tokens) < wanted[number - 1]
-            for number, row in rows
-        ]
-        grid.commit([word if more else eos for more in left])
+        answers = []
+        for slot in planned:
+            number = slot.subsequence - 1
+            done = len(grid.subsequences[number].tokens)
+            has_more = number < len(wanted) and done < wanted[number]
+            answers.append(word if has_more else eos)
+        grid.commit(answers)
     return grid
 
 
 def openings_of(
     method: Method, rows: Sequence[tuple[int, Sequence[int]]]
 ) -> Sequence[Opening]:
-    """The openings of the rows of a finished grid, given by start and tokens; those of the first rows if it is inconsistent."""
+    """How each row of a finished grid began, found by playing the grid again.
+
+    `rows` are the rows as they were kept: (start, token ids). Where they do not fit the
+    method, it returns how the first rows begin, those that every grid has.
+    """
     if not method.lists:
         return method.openings
     grid = Grid(method, 0)

@@ -19,7 +19,7 @@ class Subsequence:
     known tokens at `start`, <bos> at start − k.
     """
 
-    start: int
+    start: int  # the time-step of <bos>, or of the last known token
     tokens: list[int] = field(default_factory=list)
     ended: bool = False  # the newest token is <eos>, or another token that ends it
     eos_fed: bool = (
@@ -67,7 +67,11 @@ class Subsequence:
 
     @property
     def value_tokens(self) -> list[int] | None:
-        """The token ids up to the most probable end, where ends are noted, else up to <eos>; None if there is no end."""
+        """The token ids of the row's value, without its end; None if the row has no end.
+
+        Where ends are noted (`best`), the value stops at the most probable one, else
+        before <eos>.
+        """
         if self.best[1] >= 0:
             return self.tokens[: self.best[1]]
         return self.text_tokens if self.ended else None
@@ -167,18 +171,19 @@ class Listed(Together):
         return f"together-{self.between.name}"
 
     def next_item(self, items: Sequence[Sequence[Subsequence]]) -> int | None:
-        """The start of a list's next item, given the rows of each before; None if it is not known yet, or there is none."""
+        """The time at which a list's next item starts; None if it is not known yet, or there is none.
+
+        `items` has the rows of each item so far. The newest item counts as a single
+        subsequence: as long as its longest row, and ended when all of its rows have.
+        """
         rows = items[-1]
         longest = max(rows, key=lambda row: len(row.tokens))
-        newest = Subsequence(
-            longest.start, longest.tokens, all(row.ended for row in rows)
-        )
+        has_ended = all(row.ended for row in rows)
+        newest = Subsequence(longest.start, longest.tokens, has_ended)
+        if newest.empty or len(items) >= self.item_max:
+            return None
         # `Fixed` and `Waiting` look at the newest subsequence alone.
-        return (
-            None
-            if newest.empty or len(items) >= self.item_max
-            else self.between.next_start([newest])
-        )
+        return self.between.next_start([newest])
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +198,17 @@ class RandomStarts:
     distances: tuple[float, ...]
 
     def next_start(self, rows: Sequence[Subsequence]) -> int | None:
-        """The distance from the newest start, or the end of all rows if that comes first."""
+        """The newest start and the distance that was drawn for it, or the end of all rows if that comes first.
+
+        None if the distance is infinite and not all rows have ended.
+        """
         distance = self.distances[min(len(rows), len(self.distances)) - 1]
         ends = [row.end for row in rows if row.end is not None]
-        last = max(ends) if len(ends) == len(rows) else None
+        all_ended = max(ends) if len(ends) == len(rows) else None
         if math.isinf(distance):
-            return last
+            return all_ended
         start = rows[-1].start + int(distance)
-        return start if last is None else min(start, last)
+        return start if all_ended is None else min(start, all_ended)
 
 
 LARGEST: Final = 12  # the largest distance that is drawn
@@ -215,20 +223,23 @@ def draw_schedule(
 ) -> Schedule:
     """Draw a schedule for an example of a training batch, so that one checkpoint serves every delay.
 
-    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3, drawn from
-    `batch`. Otherwise every start of every example is drawn, from `example`, for at
-    most `subsequences` rows, the closing empty one included.
+    With probability 1/8 each, the whole batch waits (each subsequence starts when the
+    one before has ended) or has the delay Δt = 1, 2 or 3. Otherwise every start of
+    every example is drawn. `batch` and `example` are the two random generators: the
+    first one gives the same for all examples of the batch. `subsequences` is the number
+    of rows of the example, the closing empty one included.
     """
-    kind = batch.randrange(2 * len(_FOR_A_BATCH))
-    if kind < len(_FOR_A_BATCH):
-        return _FOR_A_BATCH[kind]
+    number = batch.randrange(2 * len(_FOR_A_BATCH))
+    if number < len(_FOR_A_BATCH):
+        return _FOR_A_BATCH[number]
     return RandomStarts(tuple(example.choices(_DISTANCES, k=max(1, subsequences))))
 
 
 def place(schedule: Schedule, lengths: Sequence[int]) -> list[int]:
-    """The start times in training of subsequences with m_i tokens, <bos> and <eos> not counted.
+    """The start time of each subsequence of a training example, whose tokens are known.
 
-    A ValueError if the schedule has no place for all of them.
+    `lengths` are their numbers of tokens, <bos> and <eos> not counted. A ValueError if
+    the schedule has no start for all of them.
     """
     rows: list[Subsequence] = []
     for length in lengths:

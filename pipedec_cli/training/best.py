@@ -23,7 +23,7 @@ class Evaluation(Struct, frozen=True):
 
 
 def evaluations(history: Sequence[Mapping[str, float]]) -> list[Evaluation]:
-    """The evaluations in the log of the Trainer."""
+    """The evaluations in the log of the Trainer, which has entries of other kinds as well, in order."""
     return [
         Evaluation(int(entry["step"]), entry["eval_loss"], entry.get("eval_score"))
         for entry in history
@@ -37,7 +37,10 @@ def best_of(history: Sequence[Mapping[str, float]]) -> Evaluation | None:
 
 
 def is_over(history: Sequence[Mapping[str, float]], patience: int | None) -> bool:
-    """Whether there were as many evaluations since the best as patience allows."""
+    """Whether a training has got no better for as many evaluations as `patience` allows; None lets it go on.
+
+    `history` is the log of the Trainer.
+    """
     best = best_of(history)
     if best is None or patience is None:
         return False

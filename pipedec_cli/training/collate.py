@@ -26,7 +26,7 @@ from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.records import Record
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, MethodSettings
 from pipedec_cli.model.pretrained import load_config, load_tokenizer, quiet
-from pipedec_cli.objects.codec import FieldCodec, place_rows
+from pipedec_cli.objects.codec import FieldCodec, PlacedRow, place_rows
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import split_opener
 from pipedec_cli.pipeline.schedule import (
@@ -58,9 +58,10 @@ class Encoded:
 
 
 def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encoded]:
-    """Records as token ids. The sequential decoder learns the whole target as one text.
+    """Make token ids of records, as they come.
 
-    Segments without a token are left out, except the values of fields.
+    The sequential decoder learns the whole target as one text, another one a text for
+    each segment. Segments without a token are left out, except the values of fields.
     """
     codec = checkpoint.codec()
     settings = checkpoint.settings or PLAIN
@@ -84,10 +85,11 @@ def check_ids(
     records: Iterable[Record],
     examples: Iterable[Encoded],
 ) -> None:
-    """A UserError if the tokenizer in a folder gives a record other ids than those of its example.
+    """Raise a UserError if a checkpoint's tokenizer gives other ids once it is saved and loaded.
 
     transformers reads the tokenizers of some families in another way than it has
-    written them.
+    written them. `folder` is where it was saved; `examples` are what `encode` made of
+    the `records` before.
     """
     with quiet():
         config, _ = load_config(str(folder), local=True)
@@ -102,8 +104,9 @@ def check_ids(
 
 
 def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodSettings:
-    """The settings with the time_max and item_max that hold 99.5 % of the targets at the delays that the checkpoint serves.
+    """Return the settings with the time_max and item_max that 99.5 % of the training targets do not exceed.
 
+    They hold at all delays that the checkpoint serves: 1, 2 and 3 if it serves any.
     time_max is the last time-step of a target; item_max are the items of its longest
     list, with the empty one. Neither is less than that of the settings. sub_max needs
     no such fit: targets with more subsequences were merged.
@@ -117,18 +120,23 @@ def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodS
     for example in examples:
         lengths = [len(text) for text in example.texts]
         ends.append(max(_end(plan, lengths, fields) for plan in plans))
-        items.append(2 + (len(lengths) - len(fields)) // listed if listed else 1)
+        item_count = 1
+        if listed:
+            # A text for each field, one item of the list included, then a text for
+            # each listed field of every other item; and the empty item behind them.
+            item_count = 2 + (len(lengths) - len(fields)) // listed
+        items.append(item_count)
     time_max = _most(ends, settings.time_max)
     item_max = _most(items, settings.item_max)
     return replace(settings, time_max=time_max, item_max=item_max)
 
 
 def _end(plan: Schedule, lengths: Sequence[int], fields: Sequence[Field]) -> int:
-    """The last time-step of texts with these many tokens."""
-    rows = _rows(plan, lengths, fields, closing=True)
-    ends = [
-        row.start + 1 + (0 if row.text is None else lengths[row.text]) for row in rows
-    ]
+    """The last time-step of a target whose texts have these many tokens, laid out by the schedule `plan`."""
+    ends = []
+    for row in _rows(plan, lengths, fields, closing=True):
+        length = 0 if row.text is None else lengths[row.text]
+        ends.append(row.start + 1 + length)
     return max(ends)
 
 
@@ -140,23 +148,18 @@ def _most(numbers: array[int], least: int) -> int:
     return max(least, sorted(numbers)[held - 1])
 
 
-class _Row(NamedTuple):
-    """A row of the grid: its start, the places of its field and of its text (None for no text), and its item."""
-
-    start: int
-    field: int
-    item: int
-    text: int | None
-
-
 def _rows(
     plan: Schedule, lengths: Sequence[int], fields: Sequence[Field], *, closing: bool
-) -> list[_Row]:
-    """The rows of texts with these many tokens; for an object as `place_rows` gives them."""
+) -> list[PlacedRow]:
+    """The rows of the grid for a target whose texts have these many tokens, laid out by the schedule `plan`.
+
+    With `fields` the texts are the values of an object. Else each text is a
+    subsequence, and with `closing` the empty subsequence follows that ends a target.
+    """
     if fields:
-        return [_Row(*row) for row in place_rows(plan, lengths, fields)]
+        return place_rows(plan, lengths, fields)
     starts = place(plan, [*lengths, 0] if closing else lengths)
-    rows = [_Row(start, 0, 0, number) for number, start in enumerate(starts)]
+    rows = [PlacedRow(start, 0, 0, number) for number, start in enumerate(starts)]
     if closing:
         rows[-1] = rows[-1]._replace(text=None)
     return rows
@@ -165,13 +168,18 @@ def _rows(
 def collator(
     checkpoint: Checkpoint, seed: int
 ) -> Callable[[Sequence[tuple[Turn, Encoded]]], dict[str, Tensor]]:
-    """A function from examples and their turns to the tensors of `collate`. The seed draws the schedules."""
+    """Make the function that makes tensors of a batch, those of `collate`, for a checkpoint.
+
+    It takes each example with its turn, from which, and from the seed, a random
+    schedule is drawn.
+    """
     settings = checkpoint.settings or PLAIN
     fields = None
     if checkpoint.together:
         fields = FieldCodec(checkpoint.codec(), settings.segmentation.fields)
 
     def lay_out(batch: Sequence[tuple[Turn, Encoded]]) -> dict[str, Tensor]:
+        """Choose a schedule for each example, and make the tensors of all."""
         plans = [
             schedule(settings, seed, turn, 1 + len(example.texts))
             for turn, example in batch
@@ -192,11 +200,12 @@ def collator(
 def schedule(
     settings: MethodSettings, seed: int, turn: Turn, subsequences: int
 ) -> Schedule:
-    """The schedule of an example with at most so many subsequences, Y^F included.
+    """The schedule by which the rows of a training example start: the one that the checkpoint is trained for.
 
-    A random schedule depends only on the seed, the update and the example. So a resumed
-    training, and a training in several processes, draw the same schedules as one
-    undisturbed process.
+    A model for any delay has a random one. `turn` is the example and its update;
+    `subsequences` the number of rows, the closing empty one included. A random schedule
+    depends only on the seed, the update and the example. So a resumed training, and a
+    training in several processes, draw the same schedules as one undisturbed process.
     """
     if settings.decoder == "sequential":
         return Whole()
@@ -221,12 +230,18 @@ def collate(
     closing: bool,
     fields: FieldCodec | None = None,
 ) -> dict[str, Tensor]:
-    """The arguments of `loss.TeacherForcing.forward`: tensors of int64, [batch, source length] or [batch, grid length].
+    """Make the arguments of `loss.TeacherForcing.forward`: int64 tensors [batch, source length] or [batch, grid length].
 
-    Without a `bos`, the last token of the source opens the one subsequence. With
-    `closing`, every target ends with the empty subsequence Y^F. The keys of `fields`
-    stand before the start of each row and are not learnt. Any id may be the `pad`:
-    padding is known by its position.
+    Args:
+        batch: The examples.
+        plans: The schedule of each.
+        bos: The token that opens a subsequence; without one the last token of the
+            source opens the only subsequence.
+        eos: The token that ends a subsequence.
+        pad: The token of padding; it may be any, as padding is known by its position.
+        closing: Whether every target ends with the empty subsequence Y^F.
+        fields: The fields of objects, whose keys stand before the start of each row
+            and are not learnt.
     """
     sources = []
     grids = []
@@ -262,7 +277,12 @@ def _grid(
     closing: bool,
     fields: FieldCodec | None,
 ) -> _Grid:
-    """An example's target as the plan lays it out; the `opener` begins each row."""
+    """An example's target on its grid, as the schedule `plan` lays it out.
+
+    The `opener` is the token that begins each row, `eos` the one that ends it. With
+    `closing` the empty subsequence ends the target. The keys of `fields`, if the target
+    is an object, stand before the start of their rows and are not learnt.
+    """
     grid = _Grid([], [], [], [])
     lengths = [len(text) for text in example.texts]
     rows = _rows(plan, lengths, fields.fields if fields else (), closing=closing)

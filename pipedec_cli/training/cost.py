@@ -33,7 +33,10 @@ class Disk(NamedTuple):
 
 
 def training_disk(checkpoint: Checkpoint, hyper: Hyperparameters, keep: int) -> Disk:
-    """The disk that a training takes which keeps so many checkpoint-N folders, and at least the best and the last."""
+    """The disk that a training takes at most, if it keeps the last `keep` checkpoint-N folders.
+
+    The last one is always kept, and the best one if its weights are wanted.
+    """
     folder = _trained_bytes(checkpoint, hyper)
     kept = max(keep, 2 if hyper.keep == "best" else 1)
     # The newest is written before the oldest is removed.
@@ -48,7 +51,7 @@ def run_longest(
     *,
     name: Callable[[int], str],
 ) -> None:
-    """Run the forward and the backward pass of a batch of the longest example. Weights stay as they are.
+    """Try whether the memory is large enough: run the forward and the backward pass of a batch of the longest example.
 
     A `UserError` if the memory is too small, by the estimate of `require_memory`; a
     `BatchTooLargeError` if it is in the run. Both give the example's `name`.
@@ -67,7 +70,7 @@ def run_longest(
         if not is_out_of_memory(error):
             raise
         what = f"a batch of {hyper.batch_size} with this record does not fit the memory"
-        todo = _remedy(hyper.batch_size > 1)
+        todo = _remedy(can_shrink=hyper.batch_size > 1)
         raise BatchTooLargeError(what, where=name(longest), todo=todo) from error
     finally:
         checkpoint.model.zero_grad(set_to_none=True)
@@ -80,10 +83,11 @@ def require_memory(
     *,
     name: Callable[[int], str],
 ) -> int:
-    """Returns the number of the longest example. Nothing is computed but sums over lengths.
+    """Find the example whose batch takes the most memory, and return its number, by sums over lengths alone.
 
-    A `UserError` if there are no examples, or if a lower bound of the memory that a
-    batch of the longest takes exceeds the free memory. It gives the example's `name`.
+    Raises a `UserError` if there are no examples, or if already a lower bound of the
+    memory that such a batch takes is more than there is. `name` says where an example
+    stands in the data, by its number.
     """
     require_examples(examples)
     sizes = [_batch_bytes(checkpoint, example, 1) for example in examples]
@@ -98,7 +102,7 @@ def require_memory(
     batch = trained + _batch_bytes(checkpoint, examples[longest], hyper.batch_size)
     if batch > free:
         what = f"a batch of {hyper.batch_size} with this record needs {batch / 1e9:,.1f} GB of memory"
-        todo = _remedy(trained + sizes[longest] <= free)
+        todo = _remedy(can_shrink=trained + sizes[longest] <= free)
         raise UserError(f"{what}, {are_free}", where=name(longest), todo=todo)
     return longest
 
@@ -121,13 +125,17 @@ def _free_memory(hyper: Hyperparameters) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _remedy(smaller: bool) -> str:
-    batch = "give a smaller --batch-size, or " if smaller else ""
+def _remedy(*, can_shrink: bool) -> str:
+    """What to do about a batch that is too large: a smaller one, if that can help, or a shorter record."""
+    batch = "give a smaller --batch-size, or " if can_shrink else ""
     return f"{batch}leave it out of the data, or shorten it (--max-source-tokens cuts sources)"
 
 
 def _batch_bytes(checkpoint: Checkpoint, example: Encoded, size: int) -> int:
-    """A lower bound of the bytes that a pass takes for `size` such examples: logits, inputs of layers, a layer's attention."""
+    """A lower bound of the bytes that a training pass takes for a batch of `size` such examples.
+
+    It counts the logits, the inputs of all layers, and the attention of one layer.
+    """
     config = checkpoint.model.config
     backbone = checkpoint.backbone
     sizes = backbone.sizes(config)
@@ -147,7 +155,10 @@ def _batch_bytes(checkpoint: Checkpoint, example: Encoded, size: int) -> int:
 
 
 def _trained_bytes(checkpoint: Checkpoint, hyper: Hyperparameters) -> int:
-    """The bytes of the gradients and of the optimizer's moments; those of the trained weights and moments on disk."""
+    """The bytes in memory of the gradients and of the optimizer's moments of all weights that are trained.
+
+    On disk as many bytes hold the trained weights and the moments.
+    """
     # AdamW keeps two moments in float32. Adafactor keeps a row and a column of each
     # matrix, which is next to nothing.
     moments = 2 if hyper.optimizer == "adamw" else 0

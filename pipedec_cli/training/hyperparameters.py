@@ -64,7 +64,7 @@ class Hyperparameters:
         return max(1, round(per_epoch * self.epochs))
 
     def evaluated(self, updates: int) -> int:
-        """How often the dev set is evaluated in so many updates."""
+        """How often the dev set is evaluated in a training of so many updates."""
         usual = min(MOST, updates * self.update_size // _PER_EVALUATION)
         return self.evaluations or max(1, usual)
 
@@ -94,7 +94,11 @@ _RATE_OF_FIELDS: Final = 1e-2
 def usual_tuning(
     start: Start, *, fields: bool, optimizer: str | None = None
 ) -> dict[str, Any]:
-    """The default optimizer, batch size and learning rate; the rate is that of the `optimizer`, if it is given."""
+    """The defaults of optimizer, batch_size and learning_rate for a training that starts from such weights.
+
+    `fields` is whether objects are learnt. If an `optimizer` is given, it is kept, and
+    the rate is the one that suits it.
+    """
     usual, batch_size, rates = _DEFAULTS[start]
     optimizer = optimizer or usual
     rate = rates[optimizer]

@@ -28,13 +28,14 @@ def full_states(
     subsequence: Tensor,
     time: Tensor,
 ) -> Tensor:
-    """What `head_of` makes logits of, for every token of a grid: [batch, grid length, width], in the model's dtype.
+    """The decoder's last hidden states for every token of a grid: [batch, grid length, width], in the model's dtype.
 
-    `input_ids` are the sources, int64 [batch, source length]; `attention_mask` has the
-    same shape and is 1 where a token is no padding. Padding stands behind the source.
-    `tokens` of the grid, <bos> and <eos> included, in any order: int64 [batch, grid
-    length]. `subsequence` (from 1) and `time` have the same shape and say where each
-    token stands; they are `attention.PADDING` for padding.
+    `head_of` makes logits of them. `input_ids` are the sources, int64 [batch, source
+    length]; `attention_mask` has the same shape and is 1 where a token is no padding.
+    Padding stands behind the source. `tokens` of the grid, <bos> and <eos> included, in
+    any order: int64 [batch, grid length]. `subsequence` (from 1) and `time` have the
+    same shape and say where each token stands; they are `attention.PADDING` for
+    padding.
     """
     backbone = backbone_of(model.config)
     source = {"prompt": input_ids, "prompt_mask": attention_mask}
@@ -78,10 +79,10 @@ def summed_loss(
     `weights`. `labels` are int64 [n]. The gradients of a chunk are computed with its
     loss: to compute its logits again would take the head a third more time.
     """
-    weights = [weight for weight in weights if weight.requires_grad]
     if torch.is_grad_enabled():
+        learnt = [weight for weight in weights if weight.requires_grad]
         apply: Callable[..., Tensor] = _SummedLoss.apply
-        return apply(head, rows, labels, states, *weights)
+        return apply(head, rows, labels, states, *learnt)
     total = states.new_zeros((), dtype=torch.float32)
     for start in range(0, len(labels), rows):
         span = slice(start, start + rows)
@@ -105,6 +106,12 @@ class _SummedLoss(torch.autograd.Function):
         states: Tensor,
         *weights: Tensor,
     ) -> Tensor:
+        """The loss and, kept in `ctx` for the backward pass, its gradients by the states and the weights.
+
+        The `head` makes logits, [n, vocabulary], of `states`, [n, width], so many
+        `rows` at a time; `weights` are those of the head that learn. `labels` are int64
+        [n].
+        """
         total = states.new_zeros((), dtype=torch.float32)
         of_states = torch.empty_like(states)
         of_weights = [torch.zeros_like(weight) for weight in weights]
@@ -123,6 +130,7 @@ class _SummedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of `forward`'s arguments, None for those that are no tensors of numbers; `gradients` has the loss's."""
         scaled = [gradients[0] * gradient for gradient in ctx.saved_tensors]
         return (None, None, None, *scaled)
 
@@ -139,6 +147,7 @@ class TeacherForcing(nn.Module):
     accepts_loss_kwargs = True
 
     def __init__(self, plain: Any) -> None:
+        """Take the ordinary model, as transformers has it."""
         super().__init__()
         self.plain = plain
 

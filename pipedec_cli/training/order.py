@@ -24,8 +24,8 @@ class Turns(Sampler[Turn]):
 
     Every update has `size` examples over all processes and all accumulated batches, so
     that any number of processes learns from the same examples. The last update is
-    filled up with examples that the epoch has had already. `epoch` is called when an
-    epoch begins.
+    filled up with examples that the epoch has had already. `epoch` gives the number of
+    the epoch that begins, from 0; the order depends on it and on the `seed` alone.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Turns(Sampler[Turn]):
         return self.updates * self.size
 
     def __iter__(self) -> Iterator[Turn]:
+        """Draw the turns of the epoch that begins."""
         epoch = self.epoch()
         generator = torch.Generator()
         generator.manual_seed((self.seed << 20) + epoch)
@@ -48,21 +49,24 @@ class Turns(Sampler[Turn]):
         filled_up = order[torch.arange(len(self)) % len(order)]
         updates = filled_up.view(-1, self.size)
         drawn = torch.randperm(self.updates, generator=generator)
-        number = self.updates * epoch
+        number = self.updates * epoch  # of the update, over all epochs
         for update in drawn:
             for example in updates[update].tolist():
                 yield Turn(number, example)
             number += 1
 
     def _by_length(self, generator: torch.Generator) -> Tensor:
-        """All examples, shuffled, and then sorted by length within the groups of some updates."""
+        """The numbers of all examples, shuffled, and then sorted by length within groups: int64 [examples].
+
+        A group has the examples of at most `_GROUP` updates, and of a quarter of all.
+        """
         count = len(self.lengths)
         shuffled = torch.randperm(count, generator=generator)
         updates = max(1, min(_GROUP, count // (4 * self.size)))
-        step = self.size * updates
+        group_size = self.size * updates
         groups = []
-        for start in range(0, count, step):
-            group = shuffled[start : start + step]
+        for start in range(0, count, group_size):
+            group = shuffled[start : start + group_size]
             lengths = self.lengths[group]
             groups.append(group[lengths.argsort(stable=True)])
         return torch.cat(groups)

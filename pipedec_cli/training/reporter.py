@@ -20,10 +20,10 @@ class Reporter(TrainerCallback):
     """Shows progress, saves the best weights if it `keeps` them, ends a training early, and leaves out costly checkpoints."""
 
     show: Callable[[TrainingProgress], None]
-    patience: int | None
-    keeps: bool
-    loss: float | None = None
-    first_update: int | None = None
+    patience: int | None  # the evaluations without a better one that end the training
+    keeps: bool  # whether the best weights are saved
+    loss: float | None = None  # the last mean loss
+    first_update: int | None = None  # the first one that this process made
     first_time: float = 0.0  # when the first update was made
     saving: float = 0.0  # seconds that the last checkpoint took
 
@@ -32,7 +32,11 @@ class Reporter(TrainerCallback):
         self.worked = self.saved  # when an update or an evaluation ended
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """After an update: leave out a costly checkpoint, and evaluate the last update."""
+        """After an update: tell the progress, leave out a costly checkpoint, and evaluate the last update.
+
+        The Trainer does what `control` says after this. The other arguments are the
+        training's own arguments and its `state`.
+        """
         self.worked = time.perf_counter()
         if self.first_update is None:
             self.first_update = state.global_step
@@ -46,7 +50,7 @@ class Reporter(TrainerCallback):
             self._tell(state)
 
     def _costs_too_much(self) -> bool:
-        """Whether a checkpoint now would take too much of the time. Several processes would not agree."""
+        """Whether a checkpoint now would take too much of the time; never with several processes, which would not agree."""
         trained = self.worked - self.saved
         return process_count() == 1 and trained < _SAVE_EVERY * (self.saving - 1)
 
@@ -72,7 +76,8 @@ class Reporter(TrainerCallback):
         history = state.log_history
         evaluation = evaluations(history)[-1]
         if self.keeps and evaluation == best_of(history):
-            # However long it takes. The Trainer keeps the checkpoint of this update.
+            # A checkpoint is written, however long it takes, and the Trainer keeps that
+            # of the best update.
             state.best_global_step = state.global_step
             control.should_save = True
         self.worked = time.perf_counter()
@@ -84,6 +89,7 @@ class Reporter(TrainerCallback):
     def _tell(
         self, state: Any, dev_loss: float | None = None, dev_score: float | None = None
     ) -> None:
+        """Show the progress of a training, with the figures of an evaluation if one has just ended."""
         if not state.is_world_process_zero:
             return
         progress = TrainingProgress(
@@ -98,7 +104,7 @@ class Reporter(TrainerCallback):
         self.show(progress)
 
     def _seconds_left(self, state: Any) -> float | None:
-        """The time that the updates take which are to come; None after the first, which warms up."""
+        """The seconds that the updates to come will take, as long as those so far; None up to the first, which warms up."""
         if self.first_update is None or state.global_step == self.first_update:
             return None
         passed = time.perf_counter() - self.first_time

@@ -49,18 +49,28 @@ def train(
     show: Callable[[TrainingProgress], None] = lambda _: None,
     score: Callable[[], float] | None = None,
 ) -> TrainResult:
-    """Train a checkpoint in place, and save it to `folder`.
+    """Train a checkpoint in place, and save it to `folder`. Adapters are merged into its weights at the end.
 
-    Dev examples are evaluated, never trained on; `score` is called at each evaluation.
-    The folder also gets checkpoint-N folders, and the last `keep` of them stay, at
-    least the last one and, if `hyper` keeps them, that of the best weights. `resume`
-    goes on from the last checkpoint-N, and from the start if there is none. Adapters
-    are merged at the end. `log_to` names integrations of transformers. A `UserError` if
-    there are no examples, or if a checkpoint-N folder cannot be read.
+    Args:
+        checkpoint: The model, whose weights are changed.
+        examples: What it learns from.
+        dev: What is evaluated and never learnt; may be empty.
+        folder: Where the model goes. It also gets checkpoint-N folders, which hold what
+            a training needs to go on.
+        hyper: How to train.
+        resume: Goes on from the last checkpoint-N, from the start if there is none.
+        keep: So many of the last checkpoint-N stay, at least the last one and, if
+            `hyper` keeps them, that of the best weights.
+        log_to: Names of integrations of transformers.
+        show: Takes the progress.
+        score: Is called at each evaluation, and gives the score of texts that the model
+            writes now.
+
+    A `UserError` if there are no examples, or if a checkpoint-N folder cannot be read.
     """
     require_examples(examples)
-    begun = checkpoints(folder) if resume else []
-    last = begun[-1] if begun else None
+    saved = checkpoints(folder) if resume else []
+    last = saved[-1] if saved else None
     set_seed(hyper.seed)
     keeps = hyper.keep == "best" and bool(dev)
     reporter = Reporter(show, hyper.patience, keeps)
@@ -106,7 +116,11 @@ def _arguments(
     kept: int,
     log_to: Sequence[str],
 ) -> TrainingArguments:
-    """The Trainer's arguments for so many updates."""
+    """The Trainer's arguments for a training of so many updates into a folder.
+
+    `evaluates` is whether there is a dev set, `kept` the number of checkpoint-N folders
+    that stay, `log_to` are names of integrations of transformers.
+    """
     on_cpu = device_of(hyper) == "cpu"
     linear = hyper.schedule == "linear"
     return TrainingArguments(
@@ -152,7 +166,11 @@ def _result(
     update_size: int,
     seconds: float,
 ) -> TrainResult:
-    """The result of a training which has loaded the weights of the evaluation `kept`, or its last ones."""
+    """The result of a training that took so many seconds, with `update_size` examples in an update.
+
+    `kept` is the evaluation whose weights the model has now; None if it has the last
+    ones.
+    """
     state = trainer.state
     curve = _curve(state.log_history)
     losses = [point["loss"] for point in curve if "loss" in point]
@@ -178,7 +196,10 @@ def _result(
 
 
 def _curve(history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """The losses and dev figures in the log of the Trainer, also those before a training was resumed."""
+    """The losses and dev figures in the log of the Trainer, under the names of training.json, each with its update.
+
+    Those before a training was resumed are there as well.
+    """
     names = {"loss": "loss", "eval_loss": "dev_loss", "eval_score": "dev_score"}
     curve = []
     for entry in history:
@@ -189,14 +210,15 @@ def _curve(history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
 
 
 def check_sharding(plugin: Any, optimizer: str) -> None:
-    """Refuse the settings of accelerate's FSDP `plugin` that do not work with these models.
+    """Raise a UserError for settings of accelerate's FSDP `plugin`, or an optimizer, that do not work with these models.
 
-    The decoder's blocks are not called as modules, so they cannot be wrapped. On the
-    meta device tied weights come apart, and one of them would not be learnt. Sharded
-    state dicts are read by pickle and hold no model.
+    FSDP shards the weights over several GPUs. The decoder's blocks are not called as
+    modules, so they cannot be wrapped. On the meta device tied weights come apart, and
+    one of them would not be learnt. Sharded state dicts are read by pickle and hold no
+    model.
     """
-    asked = (plugin.fsdp_version, plugin.auto_wrap_policy, plugin.state_dict_type.name)
-    if asked != (2, None, "FULL_STATE_DICT") or plugin.cpu_ram_efficient_loading:
+    given = (plugin.fsdp_version, plugin.auto_wrap_policy, plugin.state_dict_type.name)
+    if given != (2, None, "FULL_STATE_DICT") or plugin.cpu_ram_efficient_loading:
         todo = (
             "launch with --fsdp_version 2 --fsdp_auto_wrap_policy NO_WRAP --fsdp_state_dict_type FULL_STATE_DICT "
             "--fsdp_cpu_ram_efficient_loading false"
@@ -229,6 +251,7 @@ class _State(Struct):
 
 
 def _read_state(checkpoint: Path) -> _State:
+    """The state of a training in a checkpoint-N folder. A ValueError if it is damaged, or of another folder."""
     try:
         state = checked(as_json(contents(checkpoint / STATE), STATE), _State, STATE)
     except UserError as error:
@@ -240,7 +263,10 @@ def _read_state(checkpoint: Path) -> _State:
 
 @contextmanager
 def _blame(checkpoint: Path | None, reporter: Reporter) -> Iterator[None]:
-    """Report any error before the first update as an error of the checkpoint-N folder that was read."""
+    """Make a UserError of errors in this context: the checkpoint-N folder that is resumed from, if any, is to blame.
+
+    Errors after the first update, of memory, of files and of users go on as they are.
+    """
     try:
         yield
     except (UserError, OSError):
@@ -265,6 +291,7 @@ class GridTrainer(Trainer):
         score: Callable[[], float] | None,
         **options: Any,
     ) -> None:
+        """Take a checkpoint, what reports the progress, what scores texts if they are, and the Trainer's own options."""
         self.checkpoint = checkpoint
         self.reporter = reporter
         self.score = score
@@ -274,7 +301,11 @@ class GridTrainer(Trainer):
         self.remove_callback(PrinterCallback)
 
     def check_sharding(self, optimizer: str) -> None:
-        """Refuse what cannot be sharded. Where models are sharded, nothing is scored and no best weights are kept."""
+        """Prepare for weights that are sharded over several GPUs (FSDP), if they are.
+
+        Then nothing is scored, and no best weights are kept. Raises a UserError for
+        what cannot be sharded.
+        """
         if self.is_fsdp_enabled:
             check_sharding(self.accelerator.state.fsdp_plugin, optimizer)
             if lora.adapted(self.checkpoint.model):
@@ -289,7 +320,10 @@ class GridTrainer(Trainer):
             raise UserError("FSDP takes several GPUs, one for each process", todo=todo)
 
     def learn(self, last: Path | None) -> None:
-        """Make all updates, or those behind the `last` checkpoint-N folder."""
+        """Make all updates, or those that follow the `last` checkpoint-N folder.
+
+        Where nothing follows, its weights and its log are loaded only.
+        """
         if last is None:
             self.train()
             return
@@ -322,8 +356,11 @@ class GridTrainer(Trainer):
         return best
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Turns:
-        # The Trainer's own sampler draws from the global generator: a resumed run would
-        # repeat some examples and miss others.
+        """What draws the order of the examples; the Trainer asks for it.
+
+        The Trainer's own sampler draws from the global generator: a resumed run would
+        repeat some examples and miss others.
+        """
         args = self.args
         sources = (len(example.source) for example in self.train_dataset.examples)
         batches = args.gradient_accumulation_steps * args.world_size
@@ -350,10 +387,15 @@ class GridTrainer(Trainer):
             return model(**self._prepare_inputs(inputs))["loss"], None, None
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """Save the ordinary model and its tokenizer to a folder, by default the training's; the Trainer calls it.
+
+        `state_dict` has all weights where FSDP shards them over several GPUs, else it
+        is None.
+        """
         if not self.args.should_save:
             return
         saved = self.checkpoint
-        if state_dict is not None:  # all weights, which FSDP has put together
+        if state_dict is not None:
             weights = {
                 name.removeprefix("plain."): weight
                 for name, weight in state_dict.items()
@@ -366,8 +408,12 @@ class GridTrainer(Trainer):
     def _load_from_checkpoint(
         self, resume_from_checkpoint: str, model: Any = None
     ) -> None:
+        """Load the weights, or the adapters, of a checkpoint-N folder into the model; the Trainer calls it.
+
+        `model` is given where FSDP shards the weights over several GPUs.
+        """
         folder = Path(resume_from_checkpoint)
-        if model is not None:  # FSDP's, sharded
+        if model is not None:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         elif lora.adapted(self.checkpoint.model):
             lora.load_adapters(self.checkpoint.model, folder)
@@ -376,9 +422,10 @@ class GridTrainer(Trainer):
 
 
 def load_weights(checkpoint: Checkpoint, folder: Path) -> None:
-    """Load a folder's weights in place: tied weights stay tied, an untied output matrix stays untied.
+    """Load a folder's weights into a checkpoint's model, in place.
 
-    A ValueError if they are not those of the model.
+    Tied weights (those that two layers share) stay tied, and others untied. A
+    ValueError if they are not those of the model.
     """
     import transformers
     from safetensors.torch import load_model
@@ -394,9 +441,7 @@ def load_weights(checkpoint: Checkpoint, folder: Path) -> None:
         return
     # A Marian computes its positions, and does not save them.
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
-    odd = {*missing, *unknown}.difference(computed)
-    if odd:
-        what = (
-            f"its weights are not those of the model: {min(odd)} is missing or unknown"
-        )
-        raise ValueError(what)
+    strange = {*missing, *unknown}.difference(computed)
+    if strange:
+        what = f"{min(strange)} is missing or unknown"
+        raise ValueError(f"its weights are not those of the model: {what}")

@@ -8,7 +8,7 @@ same tokens, except at near-ties.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,20 +39,18 @@ class DecoderWeights:
     """All that decoding needs of a model."""
 
     stepping: NativeWeights | StepLayers
-    encoder: (
-        PaddingEncoder | NativeEncoder | None
-    )  # None: the decoder itself reads its source, a prompt
+    #: None: the decoder itself reads its source, a prompt.
+    encoder: PaddingEncoder | NativeEncoder | None
     vocabulary: int  # rows of the embedding
-    kernels: (
-        str  # what computes the steps, and why nothing faster does, for tables and logs
-    )
+    #: What computes the steps, and why nothing faster does, for tables and logs.
+    kernels: str
     dtype: torch.dtype
 
 
 def lay_out(
     model: Any, *, consume: bool = False, quantize: torch.dtype | None = None
 ) -> DecoderWeights:
-    """Lay out a model on its device, in its dtype: for the compiled kernels if they can be used, else for torch.
+    """Prepare a model's weights for decoding on its device: for the compiled kernels if they can be used, else for torch.
 
     With `consume` the kernels empty each matrix that they have copied: only the model's
     config is of use afterwards. `quantize` rounds matrices to int8 or int4, which only
@@ -60,40 +58,41 @@ def lay_out(
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
-    dtype, vocabulary = quantize or model.dtype, len(embedding)
+    dtype = quantize or model.dtype
+    vocabulary = len(embedding)
+    encoder: PaddingEncoder | NativeEncoder | None = None
     try:
         packed = pack_native(model, dtype, consume=consume)
-        encoder = (
-            None if backbone.prompted else make_encoder(model, packed, consume=consume)
-        )
-        return DecoderWeights(
-            packed, encoder, vocabulary, f"native ({packed.library.features})", dtype
-        )
+        if not backbone.prompted:
+            encoder = make_encoder(model, packed, consume=consume)
+        kernels = f"native ({packed.library.features})"
+        return DecoderWeights(packed, encoder, vocabulary, kernels, dtype)
     except BuildError as error:
         if quantize:
             what = f"{str(quantize).removeprefix('torch.')} cannot be had here: {error}"
             raise UserError(what, todo="use --dtype bfloat16 or float32") from error
         reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
-    from pipedec_cli.model.engine.torch.layers import (
-        StepLayers,  # late: it imports model code of transformers
-    )
+    # Imported late: it imports model code of transformers.
+    from pipedec_cli.model.engine.torch.layers import StepLayers
 
     layers = StepLayers(model)
-    encoder = None if backbone.prompted else make_encoder(model)
-    kernels = (
-        "CUDA graphs"
-        if wants_graphs(layers.device)
-        else f"transformers' modules{reason}"
-    )
+    if not backbone.prompted:
+        encoder = make_encoder(model)
+    kernels = f"transformers' modules{reason}"
+    if wants_graphs(layers.device):
+        kernels = "CUDA graphs"
     return DecoderWeights(layers, encoder, vocabulary, kernels, dtype)
 
 
 def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
-    """Raise a UserError if there are no ids, or ids that are not in the vocabulary."""
+    """Raise a UserError if there are no ids, or ids that are not in a vocabulary of that size.
+
+    `what` is what the message calls the text that has them.
+    """
     if not ids or min(ids) < 0 or max(ids) >= vocabulary:
-        found = f"ids from {min(ids)} to {max(ids)}" if ids else "no token"
+        given = f"ids from {min(ids)} to {max(ids)}" if ids else "no token"
         raise UserError(
-            f"{what} has {found}, the model's vocabulary goes from 0 to {vocabulary - 1}"
+            f"{what} has {given}, the model's vocabulary goes from 0 to {vocabulary - 1}"
         )
 
 
@@ -102,22 +101,20 @@ def make_encoder(
 ) -> PaddingEncoder | NativeEncoder:
     """The model's encoder, with the same weights, in the form and dtype that is fastest on this CPU.
 
-    On x86 that is the compiled encoder, for a decoder that is `packed`. Torch's encoder
-    takes bfloat16 where the CPU multiplies it faster, on Arm and with tile registers;
-    else float32.
+    On x86 that is the compiled encoder, for a decoder that is `packed` for the compiled
+    kernels. Torch's encoder takes bfloat16 where the CPU multiplies it faster, on Arm
+    and with tile registers; else float32. With `consume` the compiled encoder empties
+    the matrices that it has copied.
     """
     backbone = backbone_of(model.config)
     assert backbone.encoder is not None, f"{backbone.name} has no encoder"
     encoder = backbone.encoder(model)
-    if packed is not None and (
-        dtype := kinds.encoder_dtype(packed.library, packed.dtype)
-    ):
-        return NativeEncoder(encoder, packed, dtype, consume=consume)
-    if (
-        model.device.type == "cpu"
-        and model.dtype == torch.bfloat16
-        and not kinds.has_bfloat16_products()
-    ):
+    if packed is not None:
+        dtype = kinds.encoder_dtype(packed.library, packed.dtype)
+        if dtype:
+            return NativeEncoder(encoder, packed, dtype, consume=consume)
+    is_narrow = model.device.type == "cpu" and model.dtype == torch.bfloat16
+    if is_narrow and not kinds.has_bfloat16_products():
         encoder = copy.deepcopy(encoder).float()
     return PaddingEncoder(encoder)
 
@@ -132,16 +129,14 @@ class PaddingEncoder(torch.nn.Module):
     @torch.inference_mode()
     def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Encode sources of token ids, none of them empty: [sources, longest, d_model], anything behind a source's end."""
-        longest, device = max(map(len, sources)), self.encoder.device
-        ids = torch.tensor(
-            [[*source, *[0] * (longest - len(source))] for source in sources],
-            device=device,
-        )
+        longest = max(map(len, sources))
+        device = self.encoder.device
+        padded = [[*source, *[0] * (longest - len(source))] for source in sources]
+        ids = torch.tensor(padded, device=device)
         lengths = torch.tensor([[len(source)] for source in sources], device=device)
         mask = (torch.arange(longest, device=device) < lengths).long()
-        states: Tensor = self.encoder(
-            input_ids=ids, attention_mask=mask
-        ).last_hidden_state
+        output = self.encoder(input_ids=ids, attention_mask=mask)
+        states: Tensor = output.last_hidden_state
         return states
 
 
@@ -153,8 +148,9 @@ class Engine:
     """
 
     def __init__(self, weights: DecoderWeights, sequences: int = 1) -> None:
-        """Engines can share weights."""
-        self.weights, self.sequences = weights, sequences
+        """Make room for so many examples. Engines can share weights."""
+        self.weights = weights
+        self.sequences = sequences
         self.stepper: TorchStepper | NativeStepper
         if isinstance(weights.stepping, NativeWeights):
             self.stepper = NativeStepper(weights.stepping, sequences)
@@ -162,9 +158,9 @@ class Engine:
             self.stepper = TorchStepper(weights.stepping, sequences)
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> Sequence[int]:
-        """Encode sources, given with their sequences, together. Without an encoder, read prompts, which may be empty.
+        """Encode sources, given as (sequence, token ids), together. Without an encoder, read prompts, which may be empty.
 
-        Returns how many tokens of each were known from before.
+        Returns how many tokens of each were known from before, and not computed again.
         """
         encoder = self.weights.encoder
         for _, source in newcomers:
@@ -173,14 +169,15 @@ class Engine:
         return self.stepper.admit(newcomers, encoder)
 
     def forget(self) -> None:
-        """Let nothing that was read be taken over."""
-        self.stepper.there, self.stepper.kept = (
-            [()] * self.sequences,
-            Kept(self.stepper.kept.most),
-        )
+        """Forget all prompts and sources that were read: no later one takes their keys and values over."""
+        self.stepper.there = [()] * self.sequences
+        self.stepper.kept = Kept(self.stepper.kept.most)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
-        """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN."""
+        """One decoder call: add the rows' tokens to their sequences, and give each row's most probable next token.
+
+        It is one of those that the row's slot allows. A UserError if a logit is NaN.
+        """
         answers = list[int]()
         for part in self._parts(rows):
             answers += self.stepper.step(part)
@@ -189,23 +186,27 @@ class Engine:
     def step_with_odds(
         self, rows: Sequence[Row], top: int = 0
     ) -> tuple[list[int], list[Odds]]:
-        """One decoder call: the most probable next token of each row and its `Odds`, a softmax over the tokens that are allowed."""
-        answers, odds = list[int](), list[Odds]()
+        """One decoder call: what `step` gives, and the `Odds` of each row.
+
+        Their probabilities are a softmax over the tokens that the slot allows. With
+        `top`, the odds also have so many of the most probable tokens of all.
+        """
+        answers = list[int]()
+        odds = list[Odds]()
         for part in self._parts(rows):
-            more = (
-                odds_of(self.stepper.logits(part), part, top)
-                if top
-                else self.stepper.step_with_odds(part)
-            )
-            answers, odds = answers + more[0], odds + more[1]
+            if top:
+                more_answers, more_odds = odds_of(self.stepper.logits(part), part, top)
+            else:
+                more_answers, more_odds = self.stepper.step_with_odds(part)
+            answers += more_answers
+            odds += more_odds
         return _checked(answers), odds
 
-    def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
+    def _parts(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         """The rows in parts of `MOST_ROWS`. The result is the same, since no row sees the rows behind it."""
         self.stepper.settle(rows)  # by all rows, not by those of the first part
-        return [
-            rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)
-        ]
+        for first in range(0, len(rows), MOST_ROWS):
+            yield rows[first : first + MOST_ROWS]
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; see `StepModel.take_back`."""

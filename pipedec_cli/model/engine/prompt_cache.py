@@ -14,12 +14,15 @@ Columns = Sequence[Tensor]
 
 
 def common(one: Ids, other: Ids, *, whole: bool = False) -> int:
-    """How many tokens two texts begin with that are the same; as a `whole` all or none."""
+    """How many tokens two texts have in common from their beginning; as a `whole` all tokens or none.
+
+    The number is found by halving: slices are compared faster than single tokens.
+    """
     if whole:
         return len(one) if one == other else 0
     least = 0
     most = min(len(one), len(other))
-    while least < most:  # slices are compared faster than tokens
+    while least < most:
         half = (least + most + 1) // 2
         if one[least:half] == other[least:half]:
             least = half
@@ -62,14 +65,12 @@ class Kept:
         self._sorted: list[Ids] = []
 
     def find(self, ids: Ids) -> Ids:
-        """The kept text that has the most tokens in common with another from the beginning; () if none is kept."""
-        # The neighbour in alphabetical order has the longest common beginning.
+        """The kept text that has the most tokens in common with `ids` from the beginning; () if none is kept."""
+        # One of the two neighbours in alphabetical order has the longest common
+        # beginning.
         place = bisect_left(self._sorted, ids)
-        start = max(0, place - 1)
-        near = self._sorted[start : place + 1]
-        if not near:
-            return ()
-        return max(near, key=lambda text: common(text, ids))
+        neighbours = self._sorted[max(0, place - 1) : place + 1]
+        return max(neighbours, key=lambda text: common(text, ids), default=())
 
     def take(self, ids: Ids) -> Columns:
         """The columns of a kept text, which counts as asked for."""
@@ -78,7 +79,11 @@ class Kept:
         return columns
 
     def add(self, ids: Ids, columns: Columns) -> None:
-        """Keep a copy of the columns of a text, unless a longer text that begins so is kept, or there is no room."""
+        """Keep a copy of the columns (keys and values) of a text, unless a longer one that begins so is kept.
+
+        A kept text with which this one begins is dropped, and the oldest ones are where
+        there is no room.
+        """
         size = _size(columns)
         nearest = self.find(ids)
         shared = common(nearest, ids)

@@ -40,6 +40,7 @@ class Sequences:
     """
 
     def __init__(self, sequences: int) -> None:
+        """Make so many sequences, all of them free."""
         self.sequences = sequences
         self.filled = [0] * sequences  # columns in use
         self.kept = Kept()
@@ -47,23 +48,29 @@ class Sequences:
         #: its release.
         self.there: list[Ids] = [()] * sequences
         self._lengths = [0] * sequences  # of the prompts
-        self._known = [0] * sequences
+        self._known = [0] * sequences  # how far before time 0 each begins: K
         self._new = set(range(sequences))  # their first call is still to come
 
     def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
-        """Read prompts, each behind the tokens of it that its sequence has: how many these are comes with the prompt."""
+        """Compute the keys and values of prompts, given as (sequence, token ids, how many of these the sequence has already)."""
         raise NotImplementedError
 
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Ids]]) -> None:
-        """Keep keys and values of encoded sources, [n, longest, d_model]."""
+        """Compute and keep the keys and values of encoded sources, given as (sequence, token ids).
+
+        `memory` has the encoder's states of them, [n, longest, d_model].
+        """
         raise NotImplementedError
 
     def columns(self, sequence: int, tokens: int, *, encoded: bool) -> Columns:
-        """Views of the keys and values of a prompt's tokens, or of an `encoded` source's. It makes room for them."""
+        """Views of the keys and values of the first tokens of a sequence's prompt, or of its `encoded` source.
+
+        It makes room for so many.
+        """
         raise NotImplementedError
 
     def show(self, sequence: int, tokens: int, *, encoded: bool) -> None:
-        """Let later rows of a sequence see that many of these `columns`."""
+        """Let later rows of a sequence see that many tokens of its prompt, or of its `encoded` source."""
         raise NotImplementedError
 
     @torch.inference_mode()
@@ -72,10 +79,13 @@ class Sequences:
         newcomers: Sequence[tuple[int, Sequence[int]]],
         encode: Encode | None = None,
     ) -> list[int]:
-        """Start sequences anew with prompts, which may be empty, or with sources to `encode`. What was read is taken over.
+        """Start sequences anew with prompts, which may be empty, or with sources to `encode`.
 
-        Returns how many tokens of each were taken over.
+        `newcomers` are (sequence, token ids). Keys and values of a text that was read
+        before are taken over, as far as the new one begins like it. Returns how many
+        tokens of each were taken over.
         """
+        # The texts that are still to be read: sequence, ids, and tokens taken over.
         due = list[tuple[int, Ids, int]]()
         taken_over = list[int]()
         encoded = encode is not None
@@ -86,6 +96,7 @@ class Sequences:
             alike = partial(common, ids, whole=encoded)
             known, columns = self._known_of(sequence, ids, alike, encoded=encoded)
             if any(alike(other) >= known + WORTH_WAITING for _, other, _ in due):
+                # Much of it stands in a text that is due: that one is read first.
                 self._fill(due, encode)
                 due = []
                 known, columns = self._known_of(sequence, ids, alike, encoded=encoded)
@@ -108,11 +119,15 @@ class Sequences:
         *,
         encoded: bool,
     ) -> None:
-        """Have a sequence begin with so many tokens, whose columns are copied if there are any."""
-        places = self.columns(sequence, tokens, encoded=encoded)
-        for place, column in zip(places, columns, strict=False):
-            of_tokens = tuple(slice(size) for size in place.shape)
-            place.copy_(column[of_tokens])
+        """Have a sequence begin with so many tokens that were read before.
+
+        Their `columns` (keys and values) are copied into it; () if they stand there
+        already.
+        """
+        own = self.columns(sequence, tokens, encoded=encoded)
+        for empty, column in zip(own, columns, strict=False):
+            of_tokens = tuple(slice(size) for size in empty.shape)
+            empty.copy_(column[of_tokens])
         self.show(sequence, tokens, encoded=encoded)
 
     def _known_of(
@@ -123,10 +138,15 @@ class Sequences:
         *,
         encoded: bool,
     ) -> tuple[int, Columns]:
-        """How many tokens of a text are known, and their columns; none to copy if these stand in its own sequence."""
+        """How many tokens of a text were read before, and their columns (keys and values).
+
+        They stand in a sequence, if possible in this one, or were kept aside. The
+        columns are () if they stand in this one, since nothing is to be copied.
+        `alike` says how many tokens another text has in common with this one.
+        """
         texts = []
-        for place, there in enumerate(self.there):
-            texts.append((alike(there), place == sequence, place))
+        for other, there in enumerate(self.there):
+            texts.append((alike(there), other == sequence, other))
         known, _, best = max(texts)
         kept = self.kept.find(ids)
         stored = alike(kept)
@@ -137,7 +157,7 @@ class Sequences:
         return known, self.columns(best, known, encoded=encoded)
 
     def _fill(self, due: Sequence[tuple[int, Ids, int]], encode: Encode | None) -> None:
-        """Read or encode what is due."""
+        """Read the prompts, or encode the sources, that are `due`: (sequence, token ids, how many the sequence has)."""
         if encode is None:
             if due:
                 self.read(due)
@@ -151,7 +171,7 @@ class Sequences:
             self.there[sequence] = ids
 
     def _put_aside(self, sequence: int, ids: Ids, *, encoded: bool) -> None:
-        """Keep what stands in a sequence, unless the text that takes its place begins so."""
+        """Keep the text that stands in a sequence, unless `ids`, the text that takes its place, begins with it."""
         there = self.there[sequence]
         if self.kept.most and there and common(there, ids) < len(there):
             columns = self.columns(sequence, len(there), encoded=encoded)
@@ -173,7 +193,7 @@ class Sequences:
         self._new.add(sequence)
 
     def settle(self, rows: Sequence[Row]) -> None:
-        """Set K of the sequences that have none yet, by all rows of a call."""
+        """Set K of the sequences whose first call this is, by all `rows` of the call: how far before time 0 they begin."""
         if not self._new:
             return
         first = [row for row in rows if row.sequence in self._new]
@@ -183,13 +203,13 @@ class Sequences:
         self._new.difference_update(row.sequence for row in first)
 
     def place(self, sequence: int, slot: Slot) -> tuple[int, int, int]:
-        """The row and the time of a slot's token in the cache, by which others see it, and its position.
+        """Where a slot's token stands: the row and the time by which others see it, and its position.
 
-        The slot's sequence is settled.
+        K of the sequence must have been set by `settle`.
         """
         row = branched(slot.subsequence, slot.branch)
         before = self._lengths[sequence]
-        if slot.number >= 0:
+        if slot.number >= 0:  # in a blind row, which sees the prompt and itself alone
             time = apart(slot.subsequence, slot.number) + slot.lift
             return row, time, before + slot.number
         position = behind(slot.subsequence, slot.time, before + self._known[sequence])
@@ -198,9 +218,10 @@ class Sequences:
     def begin(
         self, sequence: int, prompt: Sequence[int], known: int
     ) -> list[tuple[Row, int]]:
-        """The tokens of a prompt behind those that are `known`, as rows with positions. They want no answer.
+        """Start a sequence with a prompt, of which it has the first `known` tokens already.
 
-        Token j has position j, whatever K is.
+        Returns the other tokens as rows, each with its position, which is its number in
+        the prompt. They want no answer.
         """
         self.filled[sequence] = known
         rows = []

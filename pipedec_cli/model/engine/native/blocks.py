@@ -11,7 +11,9 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class Blocks:
-    """A matrix in blocks of one of ggml's types. It takes the place of a parameter of a model that computes nothing.
+    """A matrix in blocks of one of ggml's types (the library that made the GGUF format).
+
+    It takes the place of a parameter of a model that computes nothing.
 
     Attributes:
         data: the blocks of each row, uint8 [outputs, bytes].

@@ -34,9 +34,8 @@ class LayerSpec:
     #: The modules that make a matrix together, in the order in which a step reads them.
     matrices: dict[str, Sequence[Any]]
     norms: dict[str, Any]
-    bias: Tensor | None = (
-        None  # T5's position bias, float32 [heads, distances]; layers may share it
-    )
+    #: T5's position bias, float32 [heads, distances]; layers may share it.
+    bias: Tensor | None = None
     rotary: int = -1  # which of the model's frequencies turn the heads; −1: none
     window: int = 0  # how many positions the layer sees; 0: all
 
@@ -51,9 +50,8 @@ class ModelSpec:
     layers: list[LayerSpec]
     sizes: dict[str, Any]  # fields of `ModelStruct`
     norm_offset: float = 0.0  # what the family adds to the weights of its norms
-    frequencies: Tensor | None = (
-        None  # radians for each position, float32 [rotaries, head_width / 2]
-    )
+    #: Radians for each position, float32 [rotaries, head_width / 2].
+    frequencies: Tensor | None = None
     amplitudes: Tensor | None = None  # factors of cosine and sine, float32 [rotaries]
 
 
@@ -72,6 +70,7 @@ def floats(module: Any) -> Tensor:
 
 
 def _t5_decoder(model: Any) -> ModelSpec:
+    """Describe a T5's decoder; a BuildError if the kernels cannot compute it."""
     config = model.config
     if config.dense_act_fn not in ("relu", "gelu_new"):
         raise BuildError(f"the activation is {config.dense_act_fn}")
@@ -81,23 +80,25 @@ def _t5_decoder(model: Any) -> ModelSpec:
 
 
 def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpec:
-    """Describe an encoder; or a decoder with its `head`, which multiplies the last states times `scale`."""
+    """Describe a T5's encoder; or its decoder with its `head`, the output matrix.
+
+    `scale` is the factor of the last states before the head. A BuildError if the
+    position biases are not of the size that the config says.
+    """
     config = stack.config
     blocks = layers(stack)
-    named = (
-        config.relative_attention_num_buckets,
-        config.relative_attention_max_distance,
-    )
+    count = config.relative_attention_num_buckets
+    farthest = config.relative_attention_max_distance
     if head is None:
-        buckets = offset_buckets(*named)
-        reach = config.relative_attention_max_distance
+        buckets = offset_buckets(count, farthest)
+        reach = farthest
     else:
-        buckets = distance_buckets(*named)
+        buckets = distance_buckets(count, farthest)
         reach = len(buckets)
     biases = dict[Any, Tensor]()  # by the embedding, which layers may share
     specs = list[LayerSpec]()
     for block in blocks:
-        if len(block.bias.weight) != config.relative_attention_num_buckets:
+        if len(block.bias.weight) != count:
             raise BuildError(
                 "the position biases are not of the size that the config says"
             )
@@ -121,7 +122,11 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
 
 
 def _t5_bias(embedding: Any, buckets: Tensor, *, ends: bool) -> Tensor:
-    """A position bias, float32 [heads, distances]; where it `ends`, −∞ stands for what is hidden."""
+    """A layer's position bias for each distance, float32 [heads, distances].
+
+    `embedding` has a bias for each bucket and head, `buckets` the bucket of each
+    distance. With `ends`, one more column is −∞, for tokens that are hidden.
+    """
     table = floats(embedding)[buckets].T
     if ends:
         hidden = table.new_full((len(table), 1), -torch.inf)
@@ -130,7 +135,7 @@ def _t5_bias(embedding: Any, buckets: Tensor, *, ends: bool) -> Tensor:
 
 
 def _t5_layer(block: Any, bias: Tensor) -> LayerSpec:
-    """Describe one layer, with its part for the source if it has one."""
+    """Describe one layer of a T5 with its position bias, and with its part for the source if it has one."""
     own = block.own.SelfAttention
     dense = block.feed.DenseReluDense
     matrices: dict[str, Sequence[Any]] = {
@@ -151,66 +156,65 @@ def _t5_layer(block: Any, bias: Tensor) -> LayerSpec:
 
 
 def _decoder_spec(model: Any) -> ModelSpec:
-    """Describe a decoder-only model of one of the `DECODERS`."""
-    config, stack, layout, specs = (
-        model.config,
-        model.model,
-        DECODERS[model.config.model_type],
-        list[LayerSpec](),
-    )
+    """Describe a decoder-only model of one of the `DECODERS`; a BuildError if the kernels cannot compute it."""
+    config = model.config
+    stack = model.model
+    layout = DECODERS[config.model_type]
     if getattr(config, "use_bidirectional_attention", None):
         raise BuildError("attention is not causal")
+    # Which layers have a rotary embedding, and the number of each one's.
     turned = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers
     ropes = {"": config.rope_parameters}
-    if any(
-        isinstance(value, dict) for value in ropes[""].values()
-    ):  # layers with a window have their own
-        ropes = {f"{kind}_": ropes[""][kind] for kind in sorted({*config.layer_types})}
-    places = (
-        [[*ropes].index(f"{kind}_") for kind in config.layer_types]
-        if len(ropes) > 1
-        else [0] * len(turned)
-    )
-    rows = zip(stack.layers, _windows(config), turned, places, strict=True)
-    for layer, window, is_turned, place in rows:
-        found = {
-            name: tuple(map(layer.get_submodule, paths))
-            for name, paths in layout.matrices.items()
-        }
+    numbers = [0] * len(turned)
+    if any(isinstance(value, dict) for value in config.rope_parameters.values()):
+        # Layers with a window have one of their own.
+        kinds = sorted({*config.layer_types})
+        ropes = {f"{kind}_": config.rope_parameters[kind] for kind in kinds}
+        numbers = [kinds.index(kind) for kind in config.layer_types]
+    specs = list[LayerSpec]()
+    rows = zip(stack.layers, _windows(config), turned, numbers, strict=True)
+    for layer, window, is_turned, number in rows:
+        matrices: dict[str, Sequence[Any]] = {}
+        for name, paths in layout.matrices.items():
+            matrices[name] = tuple(map(layer.get_submodule, paths))
         norms = {name: layer.get_submodule(path) for name, path in layout.norms.items()}
-        specs.append(
-            LayerSpec(
-                {**found}, norms, rotary=place if is_turned else -1, window=window
-            )
-        )
+        rotary = number if is_turned else -1
+        specs.append(LayerSpec(matrices, norms, rotary=rotary, window=window))
     sizes = _causal_sizes(model, specs) | {"rotaries": len(ropes)}
     frequencies = _ropes(stack, ropes, sizes["head_width"])
     return ModelSpec(
-        stack, model.lm_head, stack.norm, specs, sizes, layout.offset, *frequencies
+        stack,
+        model.lm_head,
+        stack.norm,
+        specs,
+        sizes,
+        layout.offset,
+        *frequencies,
     )
 
 
 def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
-    """The sizes and factors of a decoder-only model; a BuildError if the kernels cannot compute it."""
-    config, windows = model.config, {spec.window for spec in specs} - {0}
-    named = partial(getattr, config)
-    if (
-        named("attention_bias", False)
-        or named("mlp_bias", False)
-        or getattr(model.lm_head, "bias", None) is not None
-    ):
+    """The sizes and factors of a decoder-only model with these layers, as fields of `ModelStruct`.
+
+    A BuildError if the kernels cannot compute it.
+    """
+    config = model.config
+    windows = {spec.window for spec in specs} - {0}
+    named = partial(getattr, config)  # a key of the config, or a default
+    has_biases = named("attention_bias", False) or named("mlp_bias", False)
+    if has_biases or getattr(model.lm_head, "bias", None) is not None:
         raise BuildError("its matrices have biases")
     activation = named("hidden_activation", None) or config.hidden_act
     if activation not in ACTIVATIONS:
         raise BuildError(f"the activation is {activation}")
     if len(windows) > 1:
         raise BuildError("layers have windows of several sizes")
-    head_width = (
-        named("head_dim", None) or config.hidden_size // config.num_attention_heads
-    )
+    usual_width = config.hidden_size // config.num_attention_heads
+    head_width = named("head_dim", None) or usual_width
     embedding_scale = named("embedding_multiplier", 1.0)
     if config.model_type.startswith("gemma"):
         embedding_scale = float(torch.tensor(config.hidden_size**0.5).to(model.dtype))
+    query_scale = named("query_pre_attn_scalar", head_width) ** -0.5
     query_norm = specs[0].norms.get("query_norm")
     return {
         "heads": config.num_attention_heads,
@@ -226,9 +230,7 @@ def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
         "epsilon": config.rms_norm_eps,
         "scale": 1.0 / named("logits_scaling", 1.0),
         "embedding_scale": embedding_scale,
-        "query_scale": named(
-            "attention_multiplier", named("query_pre_attn_scalar", head_width) ** -0.5
-        ),
+        "query_scale": named("attention_multiplier", query_scale),
         "residual": named("residual_multiplier", 1.0),
         "cap": named("final_logit_softcapping", None) or 0.0,
         "score_cap": named("attn_logit_softcapping", None) or 0.0,
@@ -236,33 +238,28 @@ def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
 
 
 def _windows(config: Any) -> list[int]:
-    """How many positions each layer sees; 0: all."""
-    kinds, window = (
-        getattr(config, "layer_types", None),
-        getattr(config, "sliding_window", None),
-    )
-    if not kinds or not getattr(
-        config, "use_sliding_window", True
-    ):  # only some families have the latter
-        return [0 if kinds else window or 0] * config.num_hidden_layers
-    return [
-        config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds
-    ]
+    """How many positions each layer of a decoder-only model sees; 0: all."""
+    kinds = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None) or 0
+    if not kinds:
+        return [window] * config.num_hidden_layers
+    if not getattr(config, "use_sliding_window", True):  # only some families have it
+        window = 0
+    return [window if kind == "sliding_attention" else 0 for kind in kinds]
 
 
 def _ropes(
     stack: Any, parameters: dict[str, Any], head_width: int
 ) -> tuple[Tensor, Tensor]:
-    """The frequencies and amplitudes of rotary embeddings, whose parameters have the prefix of their names as a key.
+    """The frequencies of a decoder's rotary embeddings, float32 [rotaries, head_width / 2], and their amplitudes, [rotaries].
 
-    A stack without transformers' embedding has only such as its parameters alone
-    determine; see `frequencies_of`.
+    `parameters` are those of each, by the prefix of their names in transformers'
+    module. A stack without this module has only such frequencies as the parameters
+    alone determine. A BuildError for what the kernels cannot compute.
     """
-    module, frequencies, amplitudes = (
-        getattr(stack, "rotary_emb", None),
-        list[Tensor](),
-        list[float](),
-    )
+    module = getattr(stack, "rotary_emb", None)
+    frequencies = list[Tensor]()
+    amplitudes = list[float]()
     for prefix, rope in parameters.items():
         kind = rope.get("rope_type", "default")
         if kind not in STATIC_ROPES:
@@ -284,9 +281,8 @@ def _ropes(
 class Layout:
     """What a layer of a decoder-only family has: its modules by their names in `LayerStruct`."""
 
-    matrices: dict[
-        str, tuple[str, ...]
-    ]  # modules that make a matrix together, in the order of `LayerSpec`
+    #: Modules that make a matrix together, in the order of `LayerSpec`.
+    matrices: dict[str, tuple[str, ...]]
     norms: dict[str, str]
     biased: bool = False  # whether queries, keys and values have biases
     offset: float = 0.0  # see `ModelSpec.norm_offset`
@@ -299,16 +295,15 @@ class Layout:
         return {f"{path}.weight" for path in (*paths, *self.norms.values())} | biases
 
 
-_OWN, _FEED = "self_attn.", "mlp."
 _BESIDE: Final = {
-    "qkv": (_OWN + "q_proj", _OWN + "k_proj", _OWN + "v_proj"),
-    "self_out": (_OWN + "o_proj",),
-    "feed_in": (_FEED + "gate_proj", _FEED + "up_proj"),
-    "feed_out": (_FEED + "down_proj",),
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_out": ("self_attn.o_proj",),
+    "feed_in": ("mlp.gate_proj", "mlp.up_proj"),
+    "feed_out": ("mlp.down_proj",),
 }
 _FUSED: Final = _BESIDE | {
-    "qkv": (_OWN + "qkv_proj",),
-    "feed_in": (_FEED + "gate_up_proj",),
+    "qkv": ("self_attn.qkv_proj",),
+    "feed_in": ("mlp.gate_up_proj",),
 }
 _BEFORE: Final = {
     "self_norm": "input_layernorm",
@@ -322,7 +317,10 @@ _AROUND: Final = _BEHIND | {
     "self_norm": "input_layernorm",
     "feed_norm": "pre_feedforward_layernorm",
 }
-_HEADS: Final = {"query_norm": _OWN + "q_norm", "key_norm": _OWN + "k_norm"}
+_HEADS: Final = {
+    "query_norm": "self_attn.q_norm",
+    "key_norm": "self_attn.k_norm",
+}
 #: The decoder-only families that are compiled.
 DECODERS: Final = {
     **dict.fromkeys(

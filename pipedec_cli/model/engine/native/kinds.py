@@ -61,11 +61,12 @@ _INT8: Final = 1
 _WAYS: Final[dict[Way, int]] = {"wide": 0, "pairs": 2, "tiles": 4}
 #: Rows, inputs and outputs of the trial's product, and how often it is made: some
 #: milliseconds in all.
-_TRIAL, _ROUNDS = (32, 768, 512), 5
+_TRIAL: Final = (32, 768, 512)
+_ROUNDS: Final = 5
 
 
 def kind_of(kernels: Library, dtype: torch.dtype) -> ModelStruct:
-    """How weights of a dtype are multiplied: a structure with `weights`, `pairs` and `tiles`.
+    """How these kernels multiply weights of a dtype: a structure that has `weights`, `pairs` and `tiles` alone.
 
     A BuildError if the CPU has no instructions for int8, which int4 needs as well.
     """
@@ -77,7 +78,7 @@ def kind_of(kernels: Library, dtype: torch.dtype) -> ModelStruct:
 
 
 def make_kind(dtype: torch.dtype, way: Way) -> ModelStruct:
-    """The structure for a dtype and a way."""
+    """The structure of `kind_of` for a dtype and a way to multiply bfloat16."""
     weights = min(KINDS[dtype], Kind.EIGHT)
     return ModelStruct(weights=weights, pairs=way != "wide", tiles=way == "tiles")
 
@@ -89,41 +90,41 @@ def ways(kernels: Library) -> list[Way]:
 
 @cache
 def bfloat16_way(kernels: Library) -> Way:
-    """The fastest way by the trial of this library, which is made now if it was not made before."""
+    """The fastest way to multiply bfloat16 on this CPU, by a trial of these kernels.
+
+    The trial is made now, unless its result is in the cache.
+    """
     there = ways(kernels)
     if len(there) == 1:
         return there[0]
-    with suppress(
-        BuildError, OSError, RuntimeError
-    ):  # without a cache the trial is made each time
-        kept = cache_path(".bfloat16", kernels.path.name)
-        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        text = kept.read_bytes() if kept.is_file() else b""
+    # Without a cache the trial is made each time.
+    with suppress(BuildError, OSError, RuntimeError):
+        path = cache_path(".bfloat16", kernels.path.name)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        text = path.read_bytes() if path.is_file() else b""
         for way in there:
             if text == way.encode():
                 return way
-        write_text(kept, way := fastest(kernels))
+        way = fastest(kernels)
+        write_text(path, way)
         return way
     return fastest(kernels)
 
 
 def fastest(kernels: Library) -> Way:
-    """Multiply a matrix in each way, in turn; gives the way with the shortest time."""
+    """Multiply a matrix in each way that these kernels have, in turn; gives the way with the shortest time."""
     rows, inputs, outputs = _TRIAL
-    x, matrix = (
-        torch.ones(rows, inputs),
-        torch.ones(outputs, inputs, dtype=torch.bfloat16),
-    )
-    models = {way: make_kind(torch.bfloat16, way) for way in ways(kernels)}
-    panels = {
-        way: Panels.of(kernels, model, Kind.BFLOAT16, matrix)
-        for way, model in models.items()
-    }
-    seconds = dict.fromkeys(models, float("inf"))
+    x = torch.ones(rows, inputs)
+    matrix = torch.ones(outputs, inputs, dtype=torch.bfloat16)
+    panels = dict[Way, Panels]()
+    for way in ways(kernels):
+        model = make_kind(torch.bfloat16, way)
+        panels[way] = Panels.of(kernels, model, Kind.BFLOAT16, matrix)
+    seconds = dict.fromkeys(panels, float("inf"))
     for _ in range(_ROUNDS):
-        for way in models:
+        for way, packed in panels.items():
             start = time.perf_counter()
-            panels[way].multiply(x)
+            packed.multiply(x)
             seconds[way] = min(seconds[way], time.perf_counter() - start)
     return min(seconds, key=lambda way: seconds[way])
 
@@ -142,7 +143,7 @@ class Panels:
     def of(
         cls, kernels: Library, model: ModelStruct, kind: Kind, matrix: Tensor
     ) -> Self:
-        """Pack a matrix [outputs, inputs], in the dtype that `Library.pack` takes."""
+        """Pack a matrix [outputs, inputs] as this kind: bfloat16 for the kind of bfloat16, else float32."""
         outputs, inputs = matrix.shape
         stride = kernels.panel_words(kind, inputs)
         words = torch.empty(kernels.panels(outputs) * stride, dtype=torch.int32)
@@ -171,7 +172,7 @@ class Panels:
 
 
 def has_slow_products() -> bool:
-    """Whether the compiled float32 products are faster than torch's: on x86, but not on Arm."""
+    """Whether torch's float32 products are slower than the compiled ones on this CPU: on x86, but not on Arm."""
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -186,19 +187,17 @@ def has_bfloat16_products() -> bool:
 
 
 def encoder_dtype(kernels: Library, dtype: torch.dtype) -> torch.dtype | None:
-    """The dtype of the compiled encoder beside a decoder in `dtype`; None if torch's encoder is faster.
+    """The dtype in which an encoder is compiled beside a decoder in `dtype`; None if torch's encoder is faster.
 
     Beside int4 it is int8: arithmetic bounds an encoder, which gains nothing from fewer
-    bytes.
+    bytes. bfloat16 is float32 where these kernels have no fast products of it.
     """
-    if dtype == INT4:
+    if dtype in (torch.int8, INT4):
         return torch.int8
-    if dtype != torch.int8 and not has_slow_products():
+    if not has_slow_products():
         return None
-    # Not torch's products, even where the CPU has AMX and these kernels do not: their
-    # rows depend on the batch.
-    return (
-        dtype
-        if dtype != torch.bfloat16 or kind_of(kernels, dtype).pairs
-        else torch.float32
-    )
+    # Torch's products are not taken even where the CPU has AMX and these kernels do
+    # not: their rows depend on the batch.
+    if dtype == torch.bfloat16 and not kind_of(kernels, dtype).pairs:
+        return torch.float32
+    return dtype

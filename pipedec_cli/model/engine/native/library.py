@@ -19,6 +19,7 @@ from ctypes import (
     sizeof,
 )
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,19 +65,21 @@ class BuildError(Exception):
 
 
 def asked_variant() -> str:
-    """What the environment asks for: a variant, `OFF`, or nothing; a UserError if it is not known, or not for this CPU."""
-    asked = os.environ.get(VARIABLE, "")
-    if asked in ("", OFF):
-        return asked
-    if asked not in VARIANTS:
+    """The variant of the kernels that the environment asks for: its name, `OFF` for no kernels, or "" for the best.
+
+    A UserError if it is not known, or not for this CPU.
+    """
+    variant = os.environ.get(VARIABLE, "")
+    if variant in ("", OFF):
+        return variant
+    if variant not in VARIANTS:
         todo = f"give {OFF}, {', '.join(VARIANTS)}, or leave it out"
-        raise UserError(f"{VARIABLE} is {asked!r}", todo=todo)
-    if missing := [name for name in VARIANTS[asked] if name not in _cpu_flags()]:
-        raise UserError(
-            f"{VARIABLE} is {asked}, and this CPU has no {missing[0]}",
-            todo="leave it out",
-        )
-    return asked
+        raise UserError(f"{VARIABLE} is {variant!r}", todo=todo)
+    missing = [name for name in VARIANTS[variant] if name not in _cpu_flags()]
+    if missing:
+        what = f"{VARIABLE} is {variant}, and this CPU has no {missing[0]}"
+        raise UserError(what, todo="leave it out")
+    return variant
 
 
 def fitting_variants() -> list[str]:
@@ -87,33 +90,36 @@ def fitting_variants() -> list[str]:
 
 
 def carried(variant: str = "") -> Path | None:
-    """The library that came with the package, for a variant or the best for this CPU.
+    """The path of the library that came with the package, for a variant or, without one, the best for this CPU.
 
-    None if there is none, or if a compiler can use instructions that AVX2's variant
-    leaves out.
+    None if there is none. None as well if the best would be AVX2's, and a compiler here
+    can use instructions of this CPU that AVX2's leaves out.
     """
     best = variant or next(reversed(fitting_variants()), "")
     path = SOURCE.with_name(carried_name(best))
     if _more_flags() or not path.is_file():
         return None
-    leaves_out = (
-        best == "avx2" and not variant and not _cpu_flags().isdisjoint(BEYOND_AVX2)
-    )
-    return None if leaves_out and find_compiler() else path
+    if best == "avx2" and not variant:
+        leaves_out = _cpu_flags() & BEYOND_AVX2
+        if leaves_out and find_compiler():
+            return None
+    return path
 
 
 def compiled(variant: str = "") -> Path:
-    """The shared library for this source, compiler and CPU, or for a variant, compiled now if need be; else a BuildError.
+    """The path of the library for this source, compiler and CPU, or for a variant, which is compiled now if need be.
 
     A library is code. It is compiled again if another user may have written it, or if
     its bytes are not those that were compiled. It is not kept in a folder where other
-    users can write. Several processes may compile at once: each moves its own library
-    into place, and its SHA-256 after it.
+    users can write. A BuildError if it cannot be compiled, or not be kept.
     """
-    if (compiler := find_compiler()) is None:
+    compiler = find_compiler()
+    if compiler is None:
         raise BuildError(NO_COMPILER)
-    flags = variant_flags(variant) if variant else []
-    extras = ([*flags, OPENMP], flags) if variant else EXTRAS
+    extras: Sequence[list[str]] = EXTRAS
+    if variant:
+        flags = variant_flags(variant)
+        extras = ([*flags, OPENMP], flags)
     try:
         version = run([compiler, "--version"]) or ""
         place = cache_path(
@@ -130,24 +136,34 @@ def compiled(variant: str = "") -> Path:
         log.info(
             "compiling encoder and decoder step for this machine; this takes some seconds, once"
         )
-        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-            made = Path(folder) / place.name
-            for extra in extras:
-                if compile_kernels(compiler, [*extra, *_more_flags()], made):
-                    checksum = _checksum(made)
-                    checksum.write_text(file_sha256(made), encoding="utf-8")
-                    for path in (made, checksum):
-                        path.chmod(0o700)
-                        with path.open("rb") as file:
-                            os.fsync(
-                                file.fileno()
-                            )  # a power cut must not leave a name without its bytes
-                    made.replace(place)
-                    checksum.replace(_checksum(place))
-                    return place
+        for extra in extras:
+            if _compile_to(place, compiler, [*extra, *_more_flags()]):
+                return place
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         raise BuildError(f"the compiled kernels cannot be kept: {error}") from error
     raise BuildError(f"{Path(compiler).name} cannot compile the kernels")
+
+
+def _compile_to(place: Path, compiler: str, flags: Sequence[str]) -> bool:
+    """Compile a library with these flags, and move it to its place. Returns whether the compiler can.
+
+    Several processes may compile at once: each moves its own library into place, and
+    its SHA-256 after it.
+    """
+    with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+        library = Path(folder) / place.name
+        if not compile_kernels(compiler, flags, library):
+            return False
+        checksum = _checksum(library)
+        checksum.write_text(file_sha256(library), encoding="utf-8")
+        for path in (library, checksum):
+            path.chmod(0o700)
+            # A power cut must not leave a name without its bytes.
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        library.replace(place)
+        checksum.replace(_checksum(place))
+    return True
 
 
 def _checksum(library: Path) -> Path:
@@ -164,17 +180,20 @@ def _is_whole(library: Path) -> bool:
 
 
 def _more_flags() -> list[str]:
+    """Flags for the compiler that the environment adds."""
     return shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
 
 
 def cache_path(ending: str, *facts: str) -> Path:
-    """A path in the cache. Its name is a hash of the facts, the source and the CPU; a BuildError if there is no cache."""
-    source = b"".join(
-        path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))
-    )
-    name = hashlib.sha256(source + "\n".join((*facts, *_cpu())).encode()).hexdigest()[
-        :16
-    ]
+    """A path in the cache, with this ending. Its name is a hash of the facts, of the kernels' source and of the CPU.
+
+    A BuildError if there is no cache.
+    """
+    digest = hashlib.sha256()
+    for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))):
+        digest.update(path.read_bytes())
+    digest.update("\n".join((*facts, *_cpu())).encode())
+    name = digest.hexdigest()[:16]
     try:
         return cache_folder() / f"kernels-{name}{ending}"
     except ValueError as error:
@@ -183,17 +202,16 @@ def cache_path(ending: str, *facts: str) -> Path:
 
 def _cpu_flags() -> set[str]:
     """The names of the instructions that this CPU has; none where Linux does not say."""
-    return {
-        name
-        for line in _cpu()
-        if line.startswith(("flags", "Features"))
-        for name in line.split()
-    }
+    names = set[str]()
+    for line in _cpu():
+        if line.startswith(("flags", "Features")):
+            names.update(line.split())
+    return names
 
 
 @cache
 def _cpu() -> list[str]:
-    """Lines that differ between CPUs with other instructions: machines may share a home folder."""
+    """What tells this CPU from others with other instructions, in lines: machines may share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -281,12 +299,10 @@ class RowStruct(Structure):
     )
 
 
-_MODEL, _CACHE, _INT, _ADDRESS = (
-    POINTER(ModelStruct),
-    POINTER(CacheStruct),
-    c_int64,
-    c_void_p,
-)
+_MODEL = POINTER(ModelStruct)
+_CACHE = POINTER(CacheStruct)
+_INT = c_int64
+_ADDRESS = c_void_p
 #: The result and the arguments of each function.
 _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "panel": (_INT, ()),
@@ -332,16 +348,17 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         """Load a library; an OSError or AttributeError if it does not fit this code."""
-        self.path, self._library = path, CDLL(str(path))
+        self.path = path
+        self._library = CDLL(str(path))
         library = self._library
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, f"pipedec_{name}")
-            function.restype, function.argtypes = result, arguments
-        for number, kind in enumerate(
-            (LayerStruct, ModelStruct, CacheStruct, RowStruct)
-        ):
-            if library.pipedec_size(number) != sizeof(kind):
-                raise OSError(f"{kind.__name__} is laid out in another way")
+            function.restype = result
+            function.argtypes = arguments
+        structs = (LayerStruct, ModelStruct, CacheStruct, RowStruct)
+        for number, struct in enumerate(structs):
+            if library.pipedec_size(number) != sizeof(struct):
+                raise OSError(f"{struct.__name__} is laid out in another way")
         self.panel: int = library.pipedec_panel()
         self.kinds: int = library.pipedec_kinds()
         self.features: str = library.pipedec_features().decode()
@@ -359,13 +376,14 @@ class Library:
     def pack(
         self, model: ModelStruct, kind: int, matrix: Tensor, panels: int, stride: int
     ) -> None:
-        """Pack a matrix [outputs, inputs] into panels of a kind at an address, `stride` words apart.
+        """Pack a matrix [outputs, inputs] into panels of a kind at the address `panels`, `stride` words apart.
 
-        The matrix is bfloat16 for the kind of bfloat16, else float32.
+        The matrix is bfloat16 for the kind of bfloat16, else float32. `model` says how
+        weights are multiplied.
         """
-        threads, address = torch.get_num_threads(), matrix.data_ptr()
+        threads = torch.get_num_threads()
         self._library.pipedec_pack(
-            model, kind, address, *matrix.shape, panels, stride, threads
+            model, kind, matrix.data_ptr(), *matrix.shape, panels, stride, threads
         )
 
     def place(
@@ -373,11 +391,12 @@ class Library:
     ) -> None:
         """Put a matrix in blocks of one of ggml's types into panels of the kind that holds them.
 
-        The blocks are bytes, uint8 [outputs, bytes of a row].
+        The blocks are bytes, uint8 [outputs, bytes of a row]; a row has so many
+        `inputs`. The panels are at the address `panels`, `stride` words apart.
         """
-        threads, address = torch.get_num_threads(), blocks.data_ptr()
+        threads = torch.get_num_threads()
         self._library.pipedec_place(
-            type_, address, len(blocks), inputs, panels, stride, threads
+            type_, blocks.data_ptr(), len(blocks), inputs, panels, stride, threads
         )
 
     def unpack(
@@ -388,7 +407,10 @@ class Library:
         stride: int,
         shape: tuple[int, int],
     ) -> Tensor:
-        """The weights of a packed matrix as they are multiplied: float32 [outputs, inputs]."""
+        """The weights of a packed matrix as they are multiplied: float32 of its `shape`, [outputs, inputs].
+
+        Its panels of this kind are at the address `panels`, `stride` words apart.
+        """
         outputs, inputs = shape
         out = torch.empty(self.panels(outputs) * self.panel, inputs)
         self._library.pipedec_unpack(
@@ -405,21 +427,41 @@ class Library:
         stride: int,
         outputs: int,
     ) -> Tensor:
-        """Multiply float32 [rows, inputs] and a packed matrix, in this thread: float32 [rows, outputs in whole panels]."""
-        out = torch.empty(len(x), self.panels(outputs) * self.panel)
-        (rows, inputs), address = x.shape, x.data_ptr()
+        """Multiply `x`, float32 [rows, inputs], and a packed matrix: float32 [rows, outputs in whole panels].
+
+        The matrix has so many outputs. Its panels of this kind are at the address
+        `panels`, `stride` words apart. One thread computes.
+        """
+        rows, inputs = x.shape
+        out = torch.empty(rows, self.panels(outputs) * self.panel)
         self._library.pipedec_multiply(
-            model, kind, rows, address, inputs, panels, stride, outputs, out.data_ptr()
+            model,
+            kind,
+            rows,
+            x.data_ptr(),
+            inputs,
+            panels,
+            stride,
+            outputs,
+            out.data_ptr(),
         )
         return out
 
     def remember_source(
         self, decoder: ModelStruct, cache: CacheStruct, sequence: int, states: Tensor
     ) -> None:
-        """Keep the keys and values of an encoded source in a sequence. The states are float32 [length, d_model]."""
-        address, threads = states.data_ptr(), torch.get_num_threads()
+        """Compute the keys and values of an encoded source, and keep them in a sequence of the cache.
+
+        `states` are the encoder's, float32 [length, d_model].
+        """
         self._call(
-            "remember_source", decoder, cache, sequence, len(states), address, threads
+            "remember_source",
+            decoder,
+            cache,
+            sequence,
+            len(states),
+            states.data_ptr(),
+            torch.get_num_threads(),
         )
 
     def encode(
@@ -430,19 +472,16 @@ class Library:
         Numbers behind the end of a source stay as they are.
         """
         lengths = (c_int64 * len(sources))(*map(len, sources))
-        tokens = (c_int64 * sum(lengths))(
-            *(token for source in sources for token in source)
-        )
-        threads, padded = torch.get_num_threads(), states.shape[1]
+        tokens = (c_int64 * sum(lengths))(*chain.from_iterable(sources))
         self._call(
             "encode",
             encoder,
             len(sources),
             lengths,
             tokens,
-            threads,
+            torch.get_num_threads(),
             states.data_ptr(),
-            padded,
+            states.shape[1],
         )
 
     def step(
@@ -469,18 +508,27 @@ class Library:
                 panels]. Not with `odds`.
             odds: to be filled with the `Odds` of each row; float32 [rows, 3].
         """
-        count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
-        answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)
-        wanted = [
-            None if tensor is None else tensor.data_ptr() for tensor in (logits, odds)
-        ]
+        count = len(rows) // len(RowStruct._fields_)
+        answers = (c_int64 * count)()
         self._call(
-            "step", decoder, cache, count, given, allowed, threads, answers, *wanted
+            "step",
+            decoder,
+            cache,
+            count,
+            (c_int64 * len(rows))(*rows),
+            allowed,
+            torch.get_num_threads(),
+            answers,
+            None if logits is None else logits.data_ptr(),
+            None if odds is None else odds.data_ptr(),
         )
         return list(answers)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Call a function whose result is 0, 1 for too little memory, or 2 for a token or a place out of bounds."""
+        """Call a function of the library by its name, and raise an error for what its result says.
+
+        It is 0, or 1 for too little memory, or 2 for a token or a place out of bounds.
+        """
         status = getattr(self._library, f"pipedec_{name}")(*arguments)
         if status == 1:
             raise MemoryError("no memory for the compiled kernels' buffers")
@@ -489,31 +537,40 @@ class Library:
 
 
 def library() -> Library:
-    """The kernels, compiled if need be; a BuildError if there are none, a UserError as of `asked_variant`."""
-    asked = asked_variant()
-    found = (
-        f"{VARIABLE} is {OFF}"
-        if asked == OFF
-        else carried_library(asked) or _compiled_library(asked)
-    )
-    if isinstance(found, Library):
-        return found
-    raise BuildError(found)
+    """The kernels: those that came with the package, else those that are compiled here, if need be now.
+
+    A BuildError if there are none, a UserError if the environment asks for what cannot
+    be.
+    """
+    variant = asked_variant()
+    if variant == OFF:
+        raise BuildError(f"{VARIABLE} is {OFF}")
+    kernels = carried_library(variant) or _compiled_library(variant)
+    if isinstance(kernels, Library):
+        return kernels
+    raise BuildError(kernels)
 
 
 @cache
-def carried_library(asked: str) -> Library | None:
-    """The kernels that came with the package; None if there are none, or this system cannot load them."""
+def carried_library(variant: str) -> Library | None:
+    """The kernels that came with the package, of a variant or, if that is "", the best for this CPU.
+
+    None if there are none, or this system cannot load them.
+    """
     with suppress(OSError, AttributeError):
-        return Library(path) if (path := carried(asked)) else None
+        path = carried(variant)
+        return Library(path) if path else None
     return None
 
 
 @cache
-def _compiled_library(asked: str) -> Library | str:
-    """The kernels that are compiled here, or the reason why there are none. A process tries once."""
+def _compiled_library(variant: str) -> Library | str:
+    """The kernels that are compiled here, of a variant or, if that is "", for this CPU; else the reason why there are none.
+
+    A process tries once for each variant.
+    """
     try:
-        return Library(compiled(asked))
+        return Library(compiled(variant))
     except BuildError as error:
         return str(error)
     except (OSError, AttributeError) as error:

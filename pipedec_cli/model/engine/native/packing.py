@@ -95,7 +95,7 @@ def pack_native(
 
 
 def _has_blocks(spec: ModelSpec) -> bool:
-    """Whether a matrix of a model is in blocks."""
+    """Whether a matrix of a model is in blocks, as a GGUF file has them."""
     modules = [spec.head]
     for layer in spec.layers:
         for members in layer.matrices.values():
@@ -104,7 +104,7 @@ def _has_blocks(spec: ModelSpec) -> bool:
 
 
 def _exact_dtype(spec: ModelSpec) -> torch.dtype:
-    """The dtype that holds all numbers of a file without blocks."""
+    """The dtype that holds all numbers of a GGUF file without blocks exactly."""
     if _dtypes(spec) == {torch.bfloat16}:
         return torch.bfloat16
     return torch.float32
@@ -133,13 +133,18 @@ def pack(
     beside: NativeWeights | None = None,
     files: tuple[Path, ...] = (),
 ) -> NativeWeights:
-    """Pack an encoder or a decoder for a library; see `pack_native`.
+    """Pack an encoder or a decoder for the kernels of a library, in a dtype.
 
-    Packed matrices of `files` are kept in the cache.
-
-    Embeddings that are `tied` are read from the packed output matrix, which is the same
-    matrix. `beside` is the decoder of the encoder `spec`, in the same dtype: if its
-    embeddings are tied, the encoder reads them.
+    Args:
+        spec: The model.
+        kernels: The library.
+        dtype: float32, bfloat16, or a form in integers such as int8.
+        consume: Empty the matrices that are copied. The model is then unusable.
+        tied: Whether the embedding is the output matrix: it is then read from that.
+        beside: The packed decoder of an encoder, in the same dtype: if its embedding is
+            tied, the encoder reads it.
+        files: The files that the weights come from: the packed ones are kept in the
+            cache.
     """
     packing = _Packing(spec, kernels, dtype)
     packing.kept.append(beside)
@@ -167,7 +172,10 @@ def pack(
 
 
 def _let_go(spec: ModelSpec, looked_up: Any, embedding: Tensor | None) -> None:
-    """Have nothing that is left of a model be part of the file that it was loaded from."""
+    """Copy what is left of a model's weights out of the files that they are parts of, so that these can be let go.
+
+    `looked_up` is the embedding, which becomes the copy `embedding` if there is one.
+    """
     modules = [spec.stack] if spec.head is None else [spec.stack, spec.head]
     parameters = {weight for module in modules for weight in module.parameters()}
     for parameter in parameters - {looked_up}:
@@ -177,7 +185,7 @@ def _let_go(spec: ModelSpec, looked_up: Any, embedding: Tensor | None) -> None:
 
 
 def check_spec(spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
-    """Raise a BuildError if matrices, norms or biases are not of the sizes that the config says."""
+    """Raise a BuildError if matrices, norms or biases are not of the sizes that the config says, or cannot be packed."""
     packing = _Packing(spec, kernels, dtype)
     expected = (packing.model.vocabulary, packing.model.width)
     _require(spec.stack.embed_tokens.weight.shape == expected, "the embedding is")
@@ -239,7 +247,7 @@ class _Packing:
         self._words = 0
 
     def point(self, struct: Structure, name: str, tensor: Tensor) -> None:
-        """Have a field point to a tensor."""
+        """Have a field of a structure point to a tensor, which is kept alive."""
         self.kept.append(tensor)
         setattr(struct, name, tensor.data_ptr())
 
@@ -304,6 +312,7 @@ class _Packing:
     def _point_to_norm(
         self, struct: Structure, name: str, module: Any, width: int
     ) -> None:
+        """Have a field of a structure point to a norm's weights; a BuildError if they are not `width` of them."""
         norm = floats(module) + self.spec.norm_offset
         _require(norm.shape == (width,), f"{name} is")
         self.point(struct, name, norm)
@@ -325,7 +334,10 @@ class _Packing:
         }[name]
 
     def _kind(self, name: str, layer: int, weight: Weight, place: int) -> Kind:
-        """The kind of the weight that stands at a place in a matrix of a layer."""
+        """The kind of numbers that a weight gets in its panels.
+
+        It is number `place` of the weights of the matrix `name` in a layer.
+        """
         if isinstance(weight, Blocks) and self.dtype == STORED:
             return Kind(self.kernels.kind_of_blocks(weight.type))
         is_value = name == "qkv" and place == 2
@@ -340,7 +352,11 @@ class _Packing:
     def _add(
         self, matrix: MatrixStruct, name: str, layer: int, modules: Sequence[Any]
     ) -> None:
-        """Add a matrix: its modules follow each other, or are the two of a gated `feed_in`."""
+        """Add the matrix `name` of a layer to those that are to be packed.
+
+        The outputs of its modules follow each other; the two of a gated `feed_in` take
+        turns. A BuildError if they are not of the size that the config says.
+        """
         outputs, inputs = self._shape(name)
         pieces = list[_Piece]()
         for place, module in enumerate(modules):
@@ -363,7 +379,7 @@ class _Packing:
             self._add_in_order(matrix, pieces)
 
     def _add_in_turns(self, matrix: MatrixStruct, pieces: Sequence[_Piece]) -> None:
-        """Two weights whose panels take turns, since a step reads them together."""
+        """Lay out two weights whose panels take turns in the memory, since a step reads them together."""
         outputs, inputs = pieces[0].shape
         kernels = self.kernels
         sizes = [kernels.panel_words(piece.kind, inputs) for piece in pieces]
@@ -379,7 +395,7 @@ class _Packing:
         self._words += panels * stride
 
     def _add_in_order(self, matrix: MatrixStruct, pieces: Sequence[_Piece]) -> None:
-        """Weights that follow each other: those of one kind become a part."""
+        """Lay out weights that follow each other in the memory: neighbours of one kind become a part of the matrix."""
         parts = self._in_parts(pieces)
         end = 0
         for number, members in enumerate(parts):
@@ -396,9 +412,11 @@ class _Packing:
             self._words += panels * part.stride
 
     def _in_parts(self, pieces: Sequence[_Piece]) -> list[list[_Piece]]:
-        """Neighbours of one kind together. Where a part would end within a panel, all have the finest of their kinds.
+        """Group the weights of a matrix: neighbours of one kind together.
 
-        A BuildError if blocks of a file would have to change their kind.
+        Where a part would end within a panel, all weights are one part and have the
+        finest of their kinds. A BuildError if blocks of a file would have to change
+        their kind.
         """
         parts = list[list[_Piece]]()
         for piece in pieces:
@@ -416,7 +434,11 @@ class _Packing:
     def fill(
         self, files: tuple[Path, ...], *, consume: bool, keep: Tensor | None
     ) -> None:
-        """Pack all matrices into one piece of memory, or take it from the cache. `consume` empties each one that is packed, except `keep`."""
+        """Pack all matrices into one piece of memory, or take it from the cache.
+
+        The packed weights of `files`, if there are any, are kept there. `consume`
+        empties each matrix that is packed, except `keep`.
+        """
         size = -(-self._words * WORD // LARGE_PAGE) * LARGE_PAGE
         place = None
         if files and size >= store.FEWEST_BYTES:
@@ -440,7 +462,10 @@ class _Packing:
         return f"{source} {self.kernels.panel} {self.dtype} {kinds}"
 
     def _fill_anew(self, size: int, *, consume: bool, kept: int | None) -> Tensor:
-        """Pack all matrices, one after the other: no two are in memory twice at a time."""
+        """Pack all matrices one after the other, so that no two are in memory twice at a time: uint8 [size].
+
+        `consume` empties each that is packed, but for the one at the address `kept`.
+        """
         arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
         start = -arena.data_ptr() % LARGE_PAGE
         stored = arena[start : start + size]
@@ -458,11 +483,12 @@ class _Packing:
         return stored
 
     def _point_into(self, stored: Tensor) -> None:
+        """Have all parts of matrices point to their panels in the packed weights, uint8 [bytes]."""
         for filling in self._fillings:
             filling.part.panels = stored.data_ptr() + filling.offset * WORD
 
     def _pack(self, filling: _Filling) -> None:
-        """Pack a part, some of its outputs at a time."""
+        """Pack a part of a matrix to where it points, some of its outputs at a time."""
         kernels = self.kernels
         part = filling.part
         taken = [piece.weight[piece.outputs] for piece in filling.pieces]
@@ -481,7 +507,7 @@ class _Packing:
 
 
 def _numbers(portion: Tensor | Blocks, kind: int) -> Tensor:
-    """The numbers of a weight, in the dtype from which they are packed as a kind."""
+    """The numbers of some outputs of a weight, in the dtype from which the kernels pack this kind."""
     dtype = torch.float32
     if kind == Kind.BFLOAT16:
         dtype = torch.bfloat16
@@ -491,7 +517,7 @@ def _numbers(portion: Tensor | Blocks, kind: int) -> Tensor:
 
 
 def _portions(weights: Sequence[Tensor | Blocks]) -> Iterator[Tensor | Blocks]:
-    """Weights one behind the other, some outputs at a time."""
+    """The outputs of some weights, one weight behind the other, as many at a time as are converted at once."""
     first = weights[0]
     whole = first
     if len(weights) > 1 and isinstance(first, Blocks):
@@ -506,7 +532,7 @@ def _portions(weights: Sequence[Tensor | Blocks]) -> Iterator[Tensor | Blocks]:
 
 
 def _empty(filling: _Filling, kept: int | None) -> None:
-    """Empty the weights of a part, but for the weight at an address that is kept."""
+    """Empty the weights of a part, but for the one at the address `kept`; None keeps none."""
     for piece in filling.pieces:
         weight = piece.weight
         if weight.data_ptr() != kept:

@@ -14,7 +14,11 @@ OWN: Final = ("default", "linear", "llama3")
 
 
 def frequencies_of(rope: Mapping[str, Any], head_width: int) -> Tensor:
-    """Radians for each position, float32 [head_width / 2]; a BuildError for other kinds, or if a part of each head alone is turned."""
+    """By how many radians a rotary embedding turns each pair of a head's numbers at each position: float32 [head_width / 2].
+
+    `rope` are its parameters in a config. A BuildError for kinds that are not computed
+    here, and if a part of each head alone is turned.
+    """
     kind = rope.get("rope_type", "default")
     if kind not in OWN or rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise BuildError(f"the rotary embedding is {kind}")
@@ -28,7 +32,12 @@ def frequencies_of(rope: Mapping[str, Any], head_width: int) -> Tensor:
 
 
 def _stretched(usual: Tensor, rope: Mapping[str, Any]) -> Tensor:
-    """Llama 3.1's: long waves are slower by a factor, short ones stay, and those between are mixed."""
+    """The frequencies that Llama 3.1 makes of the `usual` ones, for texts longer than those it was first trained on.
+
+    Long waves are slower by a factor, short ones stay, and those between are mixed.
+    What is long and short is in the parameters `rope`: how often a wave turns in the
+    original length of a text.
+    """
     length = float(rope["original_max_position_embeddings"])
     low = float(rope["low_freq_factor"])
     high = float(rope["high_freq_factor"])

@@ -35,7 +35,7 @@ def most_bytes() -> int:
 
 
 def place_of(files: Sequence[Path], facts: str) -> Path | None:
-    """Where the packed weights of files are; `facts` say how they are packed. None without a cache."""
+    """The file in the cache for the packed weights of some files; `facts` say how they are packed. None without a cache."""
     if not most_bytes():
         return None
     sums = [remembered_sha256(file) for file in files]
@@ -61,7 +61,10 @@ def load(place: Path, size: int) -> Tensor | None:
 
 
 def keep(place: Path, packed: Tensor) -> None:
-    """Write packed weights, whole or not at all. Where there is no room they are not kept, which is said."""
+    """Write packed weights, uint8 [bytes], to a file in the cache, whole or not at all.
+
+    Where there is no room they are not kept, which is logged.
+    """
     size = len(packed)
     try:
         if not make_own_folder(place.parent):
@@ -90,7 +93,7 @@ def keep(place: Path, packed: Tensor) -> None:
 
 
 def _make_room(folder: Path, size: int) -> None:
-    """Delete the least recently used files until there is room for so many bytes more."""
+    """Delete the least recently used packed weights of a folder until there is room for so many bytes more."""
     states = {file: file.stat() for file in folder.glob("*.bin")}
     total = sum(state.st_size for state in states.values())
     for file in sorted(states, key=lambda file: states[file].st_mtime_ns):

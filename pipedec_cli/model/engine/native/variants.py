@@ -35,27 +35,25 @@ _ARM_FLAGS: Final = {"asimd": "simd", "asimddp": "dotprod"}
 
 def find_compiler() -> str | None:
     """The path of the C++ compiler that CXX names, or else of the system's; None without a compiler."""
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        if name and (path := shutil.which(name)):
+    for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++"):
+        path = shutil.which(name)
+        if path:
             return path
     return None
 
 
-def compile_kernels(compiler: str, flags: Sequence[str], made: Path) -> bool:
-    """Whether the compiler makes the library with these flags."""
-    return run([compiler, *FLAGS, *flags, str(SOURCE), "-o", str(made)]) is not None
+def compile_kernels(compiler: str, flags: Sequence[str], library: Path) -> bool:
+    """Compile the kernels with these flags into a library. Returns whether the compiler can."""
+    return run([compiler, *FLAGS, *flags, str(SOURCE), "-o", str(library)]) is not None
 
 
 def variant_flags(variant: str) -> list[str]:
-    """The compiler's flags for a variant."""
+    """The compiler's flags for a variant: which instructions it may use."""
     if variant in ARM:
-        return [
-            f"-march=armv8.2-a+{'+'.join(_ARM_FLAGS.get(name, name) for name in ARM[variant])}"
-        ]
-    return [
-        "-m" + name.replace("avx512_", "avx512").replace("_", "-")
-        for name in X86[variant]
-    ]
+        words = [_ARM_FLAGS.get(name, name) for name in ARM[variant]]
+        return ["-march=armv8.2-a+" + "+".join(words)]
+    words = [name.replace("avx512_", "avx512") for name in X86[variant]]
+    return ["-m" + word.replace("_", "-") for word in words]
 
 
 def carried_name(variant: str) -> str:
@@ -65,19 +63,17 @@ def carried_name(variant: str) -> str:
 
 def compile_variants(folder: Path) -> list[Path]:
     """Compile all variants into a folder, several at once; gives those that the compiler can make, none without one."""
-    if (compiler := find_compiler()) is None:
+    compiler = find_compiler()
+    if compiler is None:
         return []
 
-    def make(variant: str) -> Path | None:
-        made = folder / carried_name(variant)
-        return (
-            made
-            if compile_kernels(compiler, [*variant_flags(variant), OPENMP], made)
-            else None
-        )
+    def compile_variant(variant: str) -> Path | None:
+        library = folder / carried_name(variant)
+        flags = [*variant_flags(variant), OPENMP]
+        return library if compile_kernels(compiler, flags, library) else None
 
     with ThreadPoolExecutor(os.cpu_count()) as team:
-        return [made for made in team.map(make, reversed(VARIANTS)) if made]
+        return [*filter(None, team.map(compile_variant, reversed(VARIANTS)))]
 
 
 def run(command: list[str]) -> str | None:

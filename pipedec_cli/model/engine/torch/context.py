@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +37,7 @@ class GridCache:
     """
 
     def __init__(self, shape: CacheShape, sequences: int) -> None:
+        """Make a cache for so many sequences, with hardly any room yet."""
         layer = (2, sequences, shape.heads, 0, shape.width)
         empty = torch.empty(layer, dtype=shape.dtype, device=shape.device)
         self.grid = self.sources = [empty] * shape.layers
@@ -67,24 +68,36 @@ class GridCache:
         return True
 
 
+class PlacedRow(NamedTuple):
+    """A row of a call as numbers: its token, and where it stands."""
+
+    token: int
+    lane: int  # which of the call's sequences it belongs to, from 0
+    column: int  # of the cache
+    subsequence: int
+    time: int
+    position: int
+    number: int  # among the rows of its lane, from 0
+
+
 @dataclass(slots=True)
 class Call:
-    """A decoder call of one shape, over n sequences with at most r rows each."""
+    """A decoder call of one shape, over n sequences with at most r rows each.
 
-    #: For each row its token, lane, column, subsequence, time, position, and its number
-    #: in the lane: int64 [7, rows].
-    given: Tensor
-    shape: tuple[
-        int, int
-    ]  # n and r. Where there are n · r rows, they are ordered by lane
+    The sequences of a call are its lanes, numbered from 0.
+    """
+
+    given: Tensor  # the numbers of a `PlacedRow` for each row, int64 [7, rows]
+    #: n and r. Where there are n · r rows, they are ordered by lane.
+    shape: tuple[int, int]
     columns: int  # how many columns of the cache attention reads
     source: int  # how many source tokens attention reads
-    logits: Tensor  # the result, [rows, vocabulary]; without meaning before the call has run
-    answers: Tensor  # the most probable token of each row, int64 [rows]
+    lanes: Tensor | None = None  # the sequence of each; None: the first n sequences
     graph: Any = None  # the recorded CUDA graph, if there is one
-    lanes: Tensor | None = (
-        None  # the sequence of each lane; None: the first n sequences
-    )
+    #: The results, once the call has run: logits [rows, vocabulary], and the most
+    #: probable token of each row, int64 [rows].
+    logits: Tensor = field(init=False)
+    answers: Tensor = field(init=False)
 
 
 class StepContext:
@@ -99,6 +112,10 @@ class StepContext:
     """
 
     def __init__(self, cache: GridCache, call: Call) -> None:
+        """Write the subsequence, time and position of each row of a call into its column of the cache.
+
+        Then say which columns each row sees.
+        """
         (
             self.tokens,
             self._lane,
@@ -108,20 +125,21 @@ class StepContext:
             self.position,
             self._place,
         ) = call.given
-        self._cache, self._call, (n, r) = cache, call, call.shape
+        self._cache = cache
+        self._call = call
+        n, r = call.shape
         self._full = n * r == len(self.tokens)
+        # The sequences of the call, and that of each row.
         self._lanes = slice(n) if call.lanes is None else call.lanes
         self._sequence = self._lane if call.lanes is None else call.lanes[self._lane]
         cache.places[:, self._sequence, self._column] = call.given[3:6]
         rows, times, self.key_position = cache.places[:, self._lanes, : call.columns]
-        self.sees = visible(
-            (self.spread(subsequence, PADDING), self.spread(time, PADDING)),
-            (rows, times),
-        )
+        query = (self.spread(subsequence, PADDING), self.spread(time, PADDING))
+        self.sees = visible(query, (rows, times))
         self.source_hidden = cache.source_hidden[self._lanes, : call.source]
 
     def spread(self, rows: Tensor, filling: int = 0) -> Tensor:
-        """Sort rows into lanes: [rows, ...] → [n, r, ...]."""
+        """Sort rows into lanes: [rows, ...] → [n, r, ...]. Lanes with fewer rows are filled up with `filling`."""
         shape = (*self._call.shape, *rows.shape[1:])
         if self._full:
             return rows.view(shape)
@@ -131,7 +149,9 @@ class StepContext:
 
     def rows(self, spread: Tensor) -> Tensor:
         """Undo `spread`: [n, r, ...] → [rows, ...]."""
-        return spread.flatten(0, 1) if self._full else spread[self._lane, self._place]
+        if self._full:
+            return spread.flatten(0, 1)
+        return spread[self._lane, self._place]
 
     def keep(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write the rows' keys and values, [rows, heads, width], into the cache.
@@ -148,15 +168,16 @@ class StepContext:
 
     def source(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the sources, [n, heads, source tokens, width] each."""
-        keys, values = self._cache.sources[layer][
-            :, self._lanes, :, : self._call.source
-        ]
+        sources = self._cache.sources[layer]
+        keys, values = sources[:, self._lanes, :, : self._call.source]
         return keys, values
 
 
 def _widened(tensor: Tensor, room: int, dim: int, filling: int) -> Tensor:
+    """A copy of a tensor that has the size `room` in a dimension; what is new is filled with a number."""
     shape = list(tensor.shape)
-    kept, shape[dim] = shape[dim], room
+    kept = shape[dim]
+    shape[dim] = room
     wider = torch.full(shape, filling, dtype=tensor.dtype, device=tensor.device)
     wider.narrow(dim, 0, kept).copy_(tensor)
     return wider

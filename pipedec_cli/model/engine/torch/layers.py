@@ -15,22 +15,25 @@ from pipedec_cli.model.families import backbone_of
 
 
 class StepLayers:
-    """A decoder as a stepper drives it. It has `layers` with `heads` of `width` numbers each."""
+    """A decoder of transformers as a stepper drives it. `shape` says how many layers and heads it has."""
 
     def __init__(self, model: Any) -> None:
+        """Take a model of transformers."""
         backbone = backbone_of(model.config)
         self.embedding: Tensor = backbone.embedding(model).weight.detach()
-        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        self.dtype = self.embedding.dtype
+        self.device = self.embedding.device
         sizes = backbone.sizes(model.config)
-        self.layers, self.heads, self.width = (
+        self.shape = CacheShape(
             sizes.layers,
             sizes.heads,
             sizes.head_width,
+            self.dtype,
+            self.device,
         )
-        self.shape = CacheShape(
-            sizes.layers, sizes.heads, sizes.head_width, self.dtype, self.device
-        )
-        self.model, self.parts, self.prompted = model, backbone.parts, backbone.prompted
+        self.model = model
+        self.parts = backbone.parts
+        self.prompted = backbone.prompted
         #: From last states, [rows, d_model], to logits, [rows, vocabulary].
         self.head = self.parts.head(model)
 
@@ -40,27 +43,32 @@ class StepLayers:
             yield key(states), value(states)
 
     def states(self, context: StepContext) -> Tensor:
-        """Run the layers: last states of the rows, [rows, d_model]."""
-        cache = _StepCache(context)
-        given: dict[str, Any] = {"cache": cache, "key_position": context.key_position}
+        """Run the layers for the rows of a call: their last states, [rows, d_model]."""
+        cache: Any = _StepCache(context)
+        memory = None
+        seen = None
         if not self.prompted:
-            sources, seen = _StepCache(context), ~context.source_hidden
-            for layer in range(self.layers):
+            sources = _StepCache(context)
+            seen = ~context.source_hidden
+            for layer in range(self.shape.layers):
                 keys, values = context.source(layer)
                 sources.layers.append(SimpleNamespace(keys=keys, values=values))
-            both = EncoderDecoderCache(cache, sources)
-            both.is_updated = dict.fromkeys(range(self.layers), True)
+            cache = EncoderDecoderCache(cache, sources)
+            cache.is_updated = dict.fromkeys(range(self.shape.layers), True)
             # The modules ask for source states but do not read them: keys and values
             # are in the cache.
             memory = torch.zeros(*seen.shape, 1, dtype=self.dtype, device=self.device)
-            given |= {"cache": both, "memory": memory, "memory_mask": seen}
-        tokens, position = (
+        states = self.parts.states(
+            self.model,
             context.spread(context.tokens),
             context.spread(context.position),
+            context.sees,
+            key_position=context.key_position,
+            memory=memory,
+            memory_mask=seen,
+            cache=cache,
         )
-        return context.rows(
-            self.parts.states(self.model, tokens, position, context.sees, **given)
-        )
+        return context.rows(states)
 
 
 class _StepCache(Cache):  # type: ignore[misc]
@@ -78,11 +86,9 @@ class _StepCache(Cache):  # type: ignore[misc]
         *_: Any,
         **__: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Write new keys and values, [n, heads, queries, width]. Returns all that the call reads."""
-        key, value = (
-            self.context.rows(states.transpose(1, 2))
-            for states in (key_states, value_states)
-        )
+        """Write a layer's new keys and values, [n, heads, queries, width]. Returns all that the call reads."""
+        key = self.context.rows(key_states.transpose(1, 2))
+        value = self.context.rows(value_states.transpose(1, 2))
         return self.context.keep(layer_idx, key, value)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -30,14 +30,15 @@ class Layer(NamedTuple):
 def layers(stack: Any) -> list[Layer]:
     """The layers of an encoder or a decoder, first to last. Only a decoder's layers attend over a source."""
     first = stack.block[0].layer[0].SelfAttention
-    found = []
+    parts = []
     for block in stack.block:
         own, *cross, feed = block.layer
+        # In most T5s the first layer alone has a position bias, which all others share.
         bias = getattr(
             own.SelfAttention, "relative_attention_bias", first.relative_attention_bias
         )
-        found.append(Layer(own, cross[0] if cross else None, feed, bias))
-    return found
+        parts.append(Layer(own, cross[0] if cross else None, feed, bias))
+    return parts
 
 
 @cache  # a CUDA graph takes nothing from the host
@@ -45,7 +46,7 @@ def layers(stack: Any) -> list[Layer]:
 def distance_buckets(
     buckets: int, farthest: int, device: torch.device | None = None
 ) -> Tensor:
-    """The bucket of each distance from 0 to the `farthest`: int64 [farthest + 1].
+    """The bucket, of so many, into which a T5's decoder sorts each distance from 0 to the `farthest`: int64 [farthest + 1].
 
     Half of the `buckets` are for exact distances, the others for ranges that grow
     logarithmically; the last is for all beyond.
@@ -62,7 +63,10 @@ def distance_buckets(
 
 
 def offset_buckets(buckets: int, farthest: int) -> Tensor:
-    """The encoder's bucket of each offset, key position − query position, from −`farthest` to `farthest`."""
+    """The bucket, of so many, of each offset between two tokens in a T5's encoder: int64 [2 · farthest + 1].
+
+    An offset is key position − query position, from −`farthest` to `farthest`.
+    """
     behind = distance_buckets(buckets // 2, farthest)
     return torch.cat([behind.flip(0), behind[1:] + buckets // 2])
 
@@ -75,38 +79,34 @@ def output_scale(config: Any) -> float:
     """
     if config.model_type == "mt5":
         return 1.0
-    scaled = (
-        config.tie_word_embeddings
-        if config.model_type == "umt5"
-        else config.scale_decoder_outputs
-    )
-    return float(config.d_model**-0.5) if scaled else 1.0
+    if config.model_type == "umt5":
+        is_scaled = config.tie_word_embeddings
+    else:
+        is_scaled = config.scale_decoder_outputs
+    return float(config.d_model**-0.5) if is_scaled else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Modules:
     """Functions that find the parts of a decoder in a model of transformers."""
 
-    decoder: Callable[
-        [Any], Any
-    ]  # the module from ids, places and masks to last_hidden_state
-    head: Callable[[Any], Function]  # from last states to logits
+    #: The module that makes last_hidden_state of ids, places and masks.
+    decoder: Callable[[Any], Any]
+    head: Callable[[Any], Function]  # what makes logits of last states
     #: The two modules of a layer that make keys and values of source states. None: the
     #: model has no encoder.
     source_kv: Callable[[Any], tuple[Any, Any]] | None = None
-    learned: bool = (
-        False  # positions are looked up in the decoder's table `embed_positions`
-    )
-    biased: bool = False  # distances make a bias in each layer, as in a T5
+    #: Whether positions are looked up in the decoder's table `embed_positions`.
+    learned: bool = False
+    biased: bool = False  # whether distances make a bias in each layer, as in a T5
 
     def source_projections(self, model: Any) -> list[tuple[Any, Any]]:
-        """The modules `source_kv` of each layer; empty for a model without an encoder."""
+        """For each layer the two modules that make keys and values of source states; [] for a model without an encoder."""
+        if self.source_kv is None:
+            return []
         decoder = self.decoder(model)
-        return (
-            [*map(self.source_kv, decoder.block if self.biased else decoder.layers)]
-            if self.source_kv
-            else []
-        )
+        layers = decoder.block if self.biased else decoder.layers
+        return [*map(self.source_kv, layers)]
 
     def states(
         self,
@@ -168,23 +168,29 @@ class Modules:
         prompt_mask: Tensor | None = None,
         **memory: Tensor,
     ) -> Tensor:
-        """The full pass over the tokens of a grid: [batch, length, width]; see `training.loss.full_states`.
+        """Run all tokens of training grids through the decoder at once: last states, [batch, length, width].
 
-        A model without an encoder has a `prompt`, int64 [batch, prompt length], and a
-        `prompt_mask` that is 1 at its tokens and 0 at padding. Others have `memory` and
-        `memory_mask`; see `states`.
+        Args:
+            model: a model of transformers.
+            tokens: of the grids, int64 [batch, length].
+            subsequence: of the tokens, from 1, PADDING for padding; the same shape.
+            time: of the tokens, PADDING for padding; the same shape.
+            prompt: of a model without an encoder, int64 [batch, prompt length]. It is
+                row 0 of the grid.
+            prompt_mask: 1 at the prompt's tokens, 0 at padding; the same shape.
+            memory: `memory` and `memory_mask` of other models; see `states`.
         """
-        prompt = tokens[:, :0] if prompt is None else prompt
-        prompt_mask = prompt if prompt_mask is None else prompt_mask
+        if prompt is None or prompt_mask is None:
+            prompt = tokens[:, :0]
+            prompt_mask = prompt
         padded = prompt_mask == 0
         columns = torch.arange(prompt.shape[1], device=tokens.device).expand_as(prompt)
-        rows = torch.cat(
-            [torch.zeros_like(prompt).masked_fill(padded, PADDING), subsequence], dim=1
-        )
-        times = torch.cat(
-            [(columns + PROMPT_TIME).masked_fill(padded, PADDING), time], dim=1
-        )
+        row = torch.zeros_like(prompt).masked_fill(padded, PADDING)
+        rows = torch.cat([row, subsequence], dim=1)
+        prompt_time = (columns + PROMPT_TIME).masked_fill(padded, PADDING)
+        times = torch.cat([prompt_time, time], dim=1)
         padding = subsequence == PADDING
+        # How many known tokens, at most, stand before time 0.
         known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
         before = known + prompt_mask.sum(dim=1, keepdim=True)
         behind_prompt = behind(subsequence, time, before).masked_fill(padding, 0)
@@ -197,7 +203,11 @@ class Modules:
 
 
 def _attention_masks(decoder: Any, sees: Tensor, distances: Tensor) -> Any:
-    """The mask of all layers, or of each kind of layers by its name. Layers with a window see what is nearer."""
+    """The mask for all layers of a decoder, or one for each kind of layers by its name, in the form it takes them.
+
+    `sees` and `distances` are of queries and keys, [n, queries, keys]. Layers with a
+    window see only keys that are nearer than it is wide.
+    """
     kinds = set(getattr(decoder.config, "layer_types", None) or ())
     window: Any = getattr(decoder.config, "sliding_window", None)
     if not kinds:
@@ -211,32 +221,38 @@ def _attention_masks(decoder: Any, sees: Tensor, distances: Tensor) -> Any:
 
 
 def _as_attention_mask(sees: Tensor, decoder: Any) -> Tensor:
-    """A mask [n, 1, queries, keys] as the decoder's attention takes it: boolean, or numbers that are added to scores."""
-    sees, dtype = sees[:, None], decoder.dtype
+    """A mask [n, 1, queries, keys] as the decoder's attention takes it: boolean, or numbers that are added to scores.
+
+    `sees` is true where a query sees a key, bool [n, queries, keys].
+    """
+    sees = sees[:, None]
     if decoder.config._attn_implementation != "eager":
         return sees
-    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill(
-        ~sees, torch.finfo(dtype).min
-    )
+    dtype = decoder.dtype
+    added = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
+    return added.masked_fill(~sees, torch.finfo(dtype).min)
 
 
 @cache
 def _cache_argument(forward: Callable[..., Any]) -> str:
     """The name of a decoder's cache argument: ``cache`` since transformers 5.24, which warns of the older name."""
-    return (
-        "cache"
-        if "cache" in inspect.signature(forward).parameters
-        else "past_key_values"
-    )
+    if "cache" in inspect.signature(forward).parameters:
+        return "cache"
+    return "past_key_values"
 
 
 @contextmanager
 def _looked_up(decoder: Any, position: Tensor) -> Iterator[None]:
-    """Have the decoder look up these positions instead of counting. Positions beyond its table use the last entry."""
+    """Have the decoder look up these positions in its table, int64 [n, queries], in this context, instead of counting.
+
+    Positions beyond its table use the last entry.
+    """
     module = decoder.embed_positions
-    first, table = getattr(module, "offset", 0), getattr(module, "weight", None)
+    first = getattr(module, "offset", 0)
+    table = getattr(module, "weight", None)
     if table is None:  # M2M-100 computes its table
-        first, table = module.padding_idx + 1, module.weights
+        first = module.padding_idx + 1
+        table = module.weights
     # In place of its own forward, which fails where a grid has more tokens than the
     # table has entries.
     module.forward = lambda *_, **__: F.embedding(
@@ -249,30 +265,31 @@ def _looked_up(decoder: Any, position: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def _biased(decoder: Any, apart: Tensor) -> Iterator[None]:
-    """Have the layers of a T5 make their bias of these distances, [n, queries, keys].
+def _biased(decoder: Any, distances: Tensor) -> Iterator[None]:
+    """Have the layers of a T5 make their bias of these distances, [n, queries, keys], in this context.
 
     In training they do so until the next call, since the backward pass may compute
     layers again.
     """
     config = decoder.config
-    buckets, farthest = (
-        config.relative_attention_num_buckets,
-        config.relative_attention_max_distance,
-    )
-    table = distance_buckets(buckets, farthest, apart.device)
-    places = table[apart.clamp(0, farthest)]
+    buckets = config.relative_attention_num_buckets
+    farthest = config.relative_attention_max_distance
+    table = distance_buckets(buckets, farthest, distances.device)
+    places = table[distances.clamp(0, farthest)]
 
     def bias(attention: Any, *_: Any, **__: Any) -> Tensor:
         values: Tensor = attention.relative_attention_bias(places)
         return values.permute(0, 3, 1, 2)
 
-    found = [block.layer[0].SelfAttention for block in decoder.block]
-    found = [attention for attention in found if attention.has_relative_attention_bias]
-    for attention in found:
-        attention.compute_bias = partial(bias, attention)
+    biased = []
+    for block in decoder.block:
+        attention = block.layer[0].SelfAttention
+        if attention.has_relative_attention_bias:
+            attention.compute_bias = partial(bias, attention)
+            biased.append(attention)
     try:
         yield
     finally:
-        for attention in found if not decoder.training else ():
-            del attention.compute_bias
+        if not decoder.training:
+            for attention in biased:
+                del attention.compute_bias

@@ -17,7 +17,12 @@ from torch import Tensor
 
 from pipedec_cli.model.engine.prompt_cache import Columns, Ids
 from pipedec_cli.model.engine.sequences import Sequences
-from pipedec_cli.model.engine.torch.context import Call, GridCache, StepContext
+from pipedec_cli.model.engine.torch.context import (
+    Call,
+    GridCache,
+    PlacedRow,
+    StepContext,
+)
 from pipedec_cli.pipeline.attention import PADDING, PROMPT_TIME
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Odds
@@ -50,29 +55,39 @@ def bucket(count: int) -> int:
 
 
 def _rounded(count: int, unit: int) -> int:
+    """The smallest multiple of a unit that is not less than a count."""
     return -(-count // unit) * unit
 
 
 class TorchStepper(Sequences):
-    """See `Sequences`. The `cache` has keys, values and places of all; `source_length` counts their source tokens."""
+    """Sequences of examples in flight, whose calls torch computes.
+
+    The `cache` has keys, values and places of all sequences; `source_length` counts
+    their source tokens.
+    """
 
     def __init__(self, layers: StepLayers, sequences: int) -> None:
+        """Make room for so many sequences."""
         super().__init__(sequences)
         self.layers = layers
         #: Whether calls are filled up to a few shapes, which a GPU records once.
         self.fixed = wants_graphs(layers.device)
         self.cache = GridCache(layers.shape, sequences)
         self.source_length = [0] * sequences
-        #: By rows of a sequence and columns.
+        #: Calls of fixed shapes, by the rows of a sequence and the columns.
         self._calls: dict[tuple[int, int], Call] = {}
         self._pool: Any = None  # the memory that all graphs share
 
     def _grow(self, columns: int) -> None:
+        """Make room for so many columns in each sequence. Recorded calls are forgotten if the buffers have moved."""
         if self.cache.grow(columns):
             self._forget_calls()
 
     def _forget_calls(self) -> None:
-        """Graphs refer to buffers that have moved. torch frees a pool with the last graph that uses it."""
+        """Forget all recorded calls, since their graphs refer to buffers that have moved.
+
+        torch frees the graphs' memory with the last graph that uses it.
+        """
         self._calls.clear()
         self._pool = None
 
@@ -82,19 +97,22 @@ class TorchStepper(Sequences):
         memory: Tensor,
         newcomers: Sequence[tuple[int, Ids]],
     ) -> None:
-        """Keep keys and values of encoded sources, [n, longest, d_model]."""
+        """Compute and keep the keys and values of encoded sources, given as (sequence, token ids).
+
+        `memory` has the encoder's states of them, [n, longest, d_model].
+        """
         batch, length, _ = memory.shape
         self._make_room(length)
         for sequence, source in newcomers:
             self.show(sequence, len(source), encoded=True)
         numbers = [sequence for sequence, _ in newcomers]
         states = memory.flatten(0, 1).to(self.layers.dtype)
-        heads = self.layers.heads
+        heads = self.layers.shape.heads
         layers = self.layers.source_kv(states)
-        for layer, both in zip(layers, self.cache.sources, strict=True):
-            for made, kept in zip(layer, both, strict=True):
-                by_token = made.view(batch, length, heads, -1)
-                kept[numbers, :, :length] = by_token.transpose(1, 2)
+        for keys_and_values, buffers in zip(layers, self.cache.sources, strict=True):
+            for computed, buffer in zip(keys_and_values, buffers, strict=True):
+                by_token = computed.view(batch, length, heads, -1)
+                buffer[numbers, :, :length] = by_token.transpose(1, 2)
 
     def _make_room(self, tokens: int) -> None:
         """Make room for so many tokens of each source."""
@@ -105,7 +123,10 @@ class TorchStepper(Sequences):
 
     @torch.inference_mode()
     def columns(self, sequence: int, tokens: int, *, encoded: bool) -> Columns:
-        """See `Sequences.columns`."""
+        """Views of the keys and values of the first tokens of a sequence's prompt, or of its `encoded` source.
+
+        One tensor a layer, [2, heads, tokens, width]. It makes room for so many tokens.
+        """
         if encoded:
             self._make_room(tokens)
             layers = self.cache.sources
@@ -116,7 +137,7 @@ class TorchStepper(Sequences):
 
     @torch.inference_mode()
     def show(self, sequence: int, tokens: int, *, encoded: bool) -> None:
-        """See `Sequences.show`."""
+        """Let later rows of a sequence see that many tokens of its prompt, or of its `encoded` source."""
         if encoded:
             self.source_length[sequence] = tokens
             hidden = self.cache.source_hidden[sequence]
@@ -130,59 +151,56 @@ class TorchStepper(Sequences):
 
     @torch.inference_mode()
     def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
-        """See `Sequences.read`."""
+        """Compute the keys and values of prompts, a portion of all of them in each call.
+
+        They are given as (sequence, token ids, how many of these it has already).
+        """
         prompts = [self.begin(*newcomer) for newcomer in newcomers]
-        lengths = [len(rows) for rows in prompts]
-        longest = max(lengths)
+        longest = max(len(rows) for rows in prompts)
         sequences = [sequence for sequence, *_ in newcomers]
         lanes = torch.tensor(sequences, device=self.layers.device)
         for first in range(0, longest, PROMPT_TOKENS):
-            given: list[tuple[int, ...]] = []
-            for lane, rows in enumerate(prompts):
-                portion = rows[first : first + PROMPT_TOKENS]
-                for place, (row, column) in enumerate(portion):
-                    slot = row.slot
-                    given.append(
-                        (slot.token, lane, column, 0, slot.time, column, place)
+            rows: list[PlacedRow] = []
+            for lane, prompt in enumerate(prompts):
+                portion = prompt[first : first + PROMPT_TOKENS]
+                for number, (row, position) in enumerate(portion):
+                    placed = PlacedRow(
+                        token=row.slot.token,
+                        lane=lane,
+                        column=position,
+                        subsequence=0,
+                        time=row.slot.time,
+                        position=position,
+                        number=number,
                     )
+                    rows.append(placed)
                 self.filled[sequences[lane]] += len(portion)
-            filled = [self.filled[sequence] for sequence in sequences]
-            columns = max(filled)
+            columns = max(self.filled[sequence] for sequence in sequences)
             self._grow(columns)
-            table = self._table(given)
-            width = min(longest - first, PROMPT_TOKENS)
-            shape = (len(newcomers), width)
-            call = Call(
-                table,
-                shape,
-                columns,
-                0,
-                table,
-                table,
-                lanes=lanes,
-            )
+            shape = (len(newcomers), min(longest - first, PROMPT_TOKENS))
+            call = Call(self._table(rows), shape, columns, 0, lanes)
             context = StepContext(self.cache, call)
             self.layers.states(context)
 
-    def _table(self, given: list[tuple[int, ...]]) -> Tensor:
-        """Rows as the columns of a table, on the device."""
-        columns = list(zip(*given, strict=True))
+    def _table(self, rows: list[PlacedRow]) -> Tensor:
+        """Rows as the columns of a table on the device, int64 [7, rows]."""
+        columns = list(zip(*rows, strict=True))
         return torch.tensor(columns, device=self.layers.device)
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
         """The most probable next token of each row, from those that its slot allows; −1 if a logit is NaN."""
-        call, where = self._run(rows)
+        call, places = self._run(rows)
         answers = call.answers
-        narrow = [number for number, row in enumerate(rows) if row.slot.allowed]
-        if narrow:
-            places = [where[number] for number in narrow]
-            narrow_rows = [rows[number] for number in narrow]
-            logits = _allowed(call.logits[places], narrow_rows)
+        held = [number for number, row in enumerate(rows) if row.slot.allowed]
+        if held:  # to some tokens only
+            held_places = [places[number] for number in held]
+            held_rows = [rows[number] for number in held]
+            logits = _allowed(call.logits[held_places], held_rows)
             answers = answers.clone()  # a graph writes into its own
-            answers[places] = _best(logits)
+            answers[held_places] = _best(logits)
         tokens: list[int] = answers.tolist()
-        return [tokens[place] for place in where]
+        return [tokens[place] for place in places]
 
     def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
         """The most probable next token of each row, and its odds."""
@@ -191,8 +209,8 @@ class TorchStepper(Sequences):
     @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """Run a call: logits [rows, vocabulary], in the dtype of the weights."""
-        call, where = self._run(rows)
-        return call.logits[where] if self.fixed else call.logits
+        call, places = self._run(rows)
+        return call.logits[places] if self.fixed else call.logits
 
     @torch.inference_mode()
     def take_back(self, sequence: int, count: int) -> None:
@@ -210,84 +228,98 @@ class TorchStepper(Sequences):
         self.cache.source_hidden[sequence] = True
 
     def _run(self, rows: Sequence[Row]) -> tuple[Call, Sequence[int]]:
-        """Run the call that holds these rows; gives the call and where each row is among its rows."""
-        filled = self.filled
+        """Run the decoder for these rows, which get the next columns of their sequences.
+
+        Returns the call, which has the results, and the place of each row in it.
+        """
         counts = [0] * self.sequences
-        given: list[tuple[int, ...]] = []
+        placed: list[PlacedRow] = []
         self.settle(rows)
         for sequence, slot in rows:
-            row, time, position = self.place(sequence, slot)
-            column = filled[sequence]
-            number = counts[sequence]
-            given.append((slot.token, sequence, column, row, time, position, number))
+            subsequence, time, position = self.place(sequence, slot)
+            row = PlacedRow(
+                slot.token,
+                sequence,
+                self.filled[sequence],
+                subsequence,
+                time,
+                position,
+                counts[sequence],
+            )
+            placed.append(row)
             counts[sequence] += 1
-            filled[sequence] += 1
+            self.filled[sequence] += 1
         width = max(counts)
-        where: Sequence[int] = range(len(given))
+        places: Sequence[int] = range(len(placed))
         if self.fixed:
-            call, where = self._filled_up(given, width)
+            call, places = self._filled_up(placed, width)
         else:
-            call = self._alone(given, width)
+            call = self._alone(placed, width)
         if call.graph is not None:
             call.graph.replay()
         elif self.fixed and self.layers.device.type == "cuda":
             self._record(call)
         else:
             self._compute(call)
-        return call, where
+        return call, places
 
-    def _alone(self, given: list[tuple[int, ...]], width: int) -> Call:
-        """The call of these rows alone, without the sequences behind the last one that has a row."""
-        sequences = max(row[1] for row in given) + 1
+    def _alone(self, rows: list[PlacedRow], width: int) -> Call:
+        """The call of these rows alone, at most `width` a sequence, without the sequences behind the last that has one."""
+        sequences = max(row.lane for row in rows) + 1
         columns = max(self.filled[:sequences])
         source = max(self.source_length[:sequences])
         self._grow(columns)
-        table = self._table(given)
         return Call(
-            table,
+            self._table(rows),
             (sequences, width),
             columns,
             source,
-            table,
-            table,
         )
 
     def _filled_up(
-        self, given: list[tuple[int, ...]], width: int
+        self, rows: list[PlacedRow], width: int
     ) -> tuple[Call, Sequence[int]]:
-        """The call of the smallest shape that holds these rows. A call of each shape is made once."""
+        """The call of the smallest fixed shape that holds these rows, at most `width` a sequence, filled up with others.
+
+        A call of each shape is made once, so that its graph can run again. Returns the
+        call and the place of each row in it.
+        """
         width = bucket(width)
         columns = _rounded(max(self.filled), COLUMNS)
         self._grow(columns + 1)
-        # Rows that fill up write their keys into the last column, which attention never
-        # reads.
-        table = torch.full((7, self.sequences * width), PADDING)
-        _, size = table.shape
-        numbers = torch.arange(size)
+        if (width, columns) not in self._calls:
+            self._calls[width, columns] = Call(
+                torch.empty(
+                    7,
+                    self.sequences * width,
+                    dtype=torch.long,
+                    device=self.layers.device,
+                ),
+                (self.sequences, width),
+                columns,
+                self.cache.source_hidden.shape[1],
+            )
+        call = self._calls[width, columns]
+        # A table has the fields of a `PlacedRow` as its rows: the token, lane and column,
+        # and behind the places the number. Rows that fill up write their keys into the
+        # last column, which attention never reads.
+        table = torch.full(call.given.shape, PADDING)
+        numbers = torch.arange(self.sequences * width)
         table[0] = 0
         table[1] = numbers // width
         table[2] = self.cache.places.shape[2] - 1
         table[5] = 0
         table[6] = numbers % width
-        where = [lane * width + place for _, lane, *_, place in given]
-        entries = torch.tensor(given)
-        table[:, where] = entries.T
-        if (width, columns) not in self._calls:
-            empty = torch.empty_like(table, device=self.layers.device)
-            self._calls[width, columns] = Call(
-                empty,
-                (self.sequences, width),
-                columns,
-                self.cache.source_hidden.shape[1],
-                empty,
-                empty,
-            )
-        call = self._calls[width, columns]
+        places = [row.lane * width + row.number for row in rows]
+        table[:, places] = torch.tensor(rows).T
         call.given.copy_(table)
-        return call, where
+        return call, places
 
     def _record(self, call: Call) -> None:
-        """Run a call and keep its kernels as a graph. The call runs three times, which writes the same keys each time."""
+        """Run a call, and keep its kernels as a CUDA graph that can run again.
+
+        The call runs three times, which writes the same keys each time.
+        """
         current = torch.cuda.current_stream()
         aside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(current)
@@ -303,6 +335,7 @@ class TorchStepper(Sequences):
         call.graph.replay()
 
     def _compute(self, call: Call) -> None:
+        """Run a call: its logits and answers are filled in, and its keys and values stand in the cache."""
         context = StepContext(self.cache, call)
         states = self.layers.states(context)
         call.logits = self.layers.head(states)
@@ -315,35 +348,41 @@ def odds_of(
     rows: Sequence[Row],
     top: int = 0,
 ) -> tuple[list[int], list[Odds]]:
-    """The most probable next token of each row by its logits, and its odds with so many `top` tokens."""
+    """The most probable next token of each row, and its odds, by its logits, [rows, vocabulary].
+
+    The odds are the probabilities of this token and of the slot's end among the tokens
+    that the slot allows, and of these among all; and so many `top` tokens of all.
+    """
     free = logits.float()
     allowed = _allowed(free, rows)
     whole = free.logsumexp(dim=-1)
-    shares = (allowed.logsumexp(dim=-1) - whole).exp()
+    of_allowed = (allowed.logsumexp(dim=-1) - whole).exp()
     chances = allowed.softmax(dim=-1)
-    ends = torch.tensor([row.slot.end for row in rows], device=free.device)
-    places = ends.clamp(min=0).unsqueeze(1)
-    of_ends = chances.gather(1, places).squeeze(1)
-    of_ends = of_ends * (ends >= 0)
     of_answers = chances.amax(dim=-1)
-    table = torch.stack([of_answers, of_ends, shares], dim=1).tolist()
+    ends = torch.tensor([row.slot.end for row in rows], device=free.device)
+    of_ends = chances.gather(1, ends.clamp(min=0).unsqueeze(1)).squeeze(1)
+    of_ends = of_ends * (ends >= 0)  # 0 where a slot asks for no end
+    table = torch.stack([of_answers, of_ends, of_allowed], dim=1).tolist()
     values, tokens = free.topk(top, dim=-1)
     logarithms = (values - whole.unsqueeze(1)).tolist()
     odds = []
     of_rows = zip(table, tokens.tolist(), logarithms, strict=True)
-    for numbers, best, their_logarithms in of_rows:
+    for (answer, end, share), best, their_logarithms in of_rows:
         pairs = [*zip(best, their_logarithms, strict=True)]
-        odds.append(Odds(*numbers)._replace(top=pairs))
+        odds.append(Odds(answer, end, share, pairs))
     answers: list[int] = _best(allowed).tolist()
     return answers, odds
 
 
 def _allowed(logits: Tensor, rows: Sequence[Row]) -> Tensor:
-    """The logits of rows, −∞ at each token that a row's slot does not allow."""
-    width = logits.shape[1]
-    size = -(-width // 8)
+    """The logits of rows, [rows, vocabulary], with −∞ at each token that a row's slot does not allow.
+
+    A slot's mask has token t as bit t % 8 of byte t // 8; no mask allows all.
+    """
     if not any(row.slot.allowed for row in rows):
         return logits
+    width = logits.shape[1]
+    size = -(-width // 8)
     everything = b"\xff" * size
     masks = bytearray()
     for row in rows:
