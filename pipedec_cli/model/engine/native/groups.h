@@ -131,6 +131,12 @@ struct Numbers {
     uint8_t whole[SUPER] = {}; // without a sign: ZERO is added
 };
 
+// The same of LANES outputs, each in a lane.
+struct LaneNumbers {
+    uint16_t factors[LANES] = {}, least_factors[LANES] = {};
+    Ints scales[2 * PER_SUPER] = {}, minima[PER_SUPER] = {}, whole[SUPER] = {};
+};
+
 // A kind of weights in integers of BITS bits. A weight is (integer − ZERO) · scale − minimum, where only kinds that HAVE_MINIMA
 // have the latter. The scale is a small number of each GROUP; or, in kinds with supers, a factor of the super-group times a
 // byte of the group. With HALVES each half of a group has a scale, whose byte has a sign.
@@ -252,13 +258,31 @@ template <long BITS, int32_t ZERO, bool HAS_SUPERS, bool HAS_MINIMA, bool HAS_HA
             auto *bytes = reinterpret_cast<uint8_t *>(group) + j;
             for (long half = 0; half < HALVES && HAS_SUPERS; ++half) bytes[half * PANEL] = numbers.scales[g * HALVES + half];
             if constexpr (HAS_SUPERS && HAS_MINIMA) bytes[HALVES * PANEL] = numbers.minima[g];
-            Word *words = group + BEFORE + j;
-            const uint8_t *whole = numbers.whole + g * GROUP;
-            for (long u = 0; u < ROWS; ++u, words += PANEL) {
-                *words = 0;
-                for (long i = u * NUMBERS * PARTS; i < (u + 1) * NUMBERS * PARTS; ++i) *words |= static_cast<Word>(whole[i]) << shift(i);
-            }
+            for (long u = 0; u < ROWS; ++u) group[BEFORE + u * PANEL + j] = word_of<Word>(numbers.whole + g * GROUP, u);
         }
+    }
+    // The same of LANES outputs from output j on.
+    static void write(Word *panel, long j, long first, long groups, const LaneNumbers &numbers) {
+        auto *factors = reinterpret_cast<uint16_t *>(panel + super_at(first)) + j;
+        std::copy_n(numbers.factors, LANES, factors);
+        if constexpr (HAS_MINIMA) std::copy_n(numbers.least_factors, LANES, factors + PANEL);
+        for (long g = 0; g < groups; ++g) {
+            Word *group = panel + group_at(first + g);
+            auto *bytes = reinterpret_cast<uint8_t *>(group) + j;
+            for (long half = 0; half < HALVES && HAS_SUPERS; ++half) put_bytes(bytes + half * PANEL, numbers.scales[g * HALVES + half]);
+            if constexpr (HAS_SUPERS && HAS_MINIMA) put_bytes(bytes + HALVES * PANEL, numbers.minima[g]);
+            for (long u = 0; u < ROWS; ++u) store_words(group + BEFORE + u * PANEL + j, word_of<Ints>(numbers.whole + g * GROUP, u));
+        }
+    }
+    static void put_bytes(uint8_t *to, Ints numbers) {
+        const auto bytes = __builtin_convertvector(numbers, FewBytes);
+        std::memcpy(to, &bytes, sizeof(bytes));
+    }
+    // Word u of a group of integers, of one output or of a vector of outputs.
+    template <class V, class N> static V word_of(const N *whole, long u) {
+        V word = {};
+        for (long i = u * NUMBERS * PARTS; i < (u + 1) * NUMBERS * PARTS; ++i) word |= static_cast<V>(whole[i]) << shift(i);
+        return word;
     }
 };
 
