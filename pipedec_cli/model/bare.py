@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pipedec_cli.model import notes
 from pipedec_cli.model.engine.native.blocks import Blocks
 from pipedec_cli.model.engine.native.describing import DECODERS
+from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.families import T5, backbone_of
 from pipedec_cli.model.mapped import Mapping, read_safetensors, release
 
@@ -22,9 +23,8 @@ Weights = Names[str, Weight]
 #: A weight of fewer numbers is converted when it is read. A larger one stays in its
 #: file until it is packed.
 SMALL: Final = 1 << 18
-#: Numbers of a large weight that are added up at once. torch copies them to float32,
-#: and larger copies leave holes in memory.
-_TOGETHER: Final = 1 << 18
+#: Numbers of a large weight that are in memory at once while they are checked.
+_TOGETHER: Final = 1 << 22
 #: A weight that the first T5s hold and nothing reads.
 UNREAD: Final = "EncDecAttention.relative_attention_bias.weight"
 
@@ -154,19 +154,20 @@ def read_bare(folder: Path, config: SimpleNamespace, dtype: torch.dtype) -> Bare
             if name.endswith(UNREAD):
                 continue
             if not is_checked:
-                check_sum(name, tensor)
+                require_finite(name, tensor)
             weights[name] = parameter(tensor, dtype)
         if not is_checked:
             notes.note_finite(file)
     return BareModel(config, weights, dtype, mappings)
 
 
-def check_sum(name: str, weight: Tensor) -> None:
-    """A ValueError if a weight holds NaN or an infinite number: the sum is then no number."""
+def require_finite(name: str, weight: Tensor) -> None:
+    """A ValueError if a weight holds NaN or an infinite number."""
     flat = weight.detach().reshape(-1)
+    kernels = library()
     for first in range(0, len(flat), _TOGETHER):
         chunk = flat[first : first + _TOGETHER]
-        if not torch.isfinite(chunk.sum(dtype=torch.float32)):
+        if not kernels.are_finite(chunk):
             raise ValueError(
                 f"its weights hold numbers that are NaN or infinite, as in {name}"
             )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pipedec_cli.model import notes
-from pipedec_cli.model.bare import check_sum, parameter
+from pipedec_cli.model.bare import parameter, require_finite
 from pipedec_cli.model.engine.native.blocks import Blocks
 from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.mapped import Mapping
@@ -101,7 +101,7 @@ def read_weights(
         if place.type in _FLOATS:
             values = mapping.tensor(_FLOATS[place.type], place.shape, place.start)
             if mapping.path in unchecked:
-                check_sum(name, values)
+                require_finite(name, values)
             weights[name] = _as_parameter(values, place, dtype)
         elif len(shape) == 2 and kernels.kind_of_blocks(place.type) >= 0:
             weights[name] = _as_blocks(mapping, place)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,12 +17,24 @@ _FINITE: Final = "finite"
 
 
 def remembered_sha256(file: Path) -> str:
-    """The SHA-256 of a file's bytes, as it was noted, or else computed now and noted."""
-    noted = _note_of(file, "sha256")
-    if noted is None:
-        noted = file_sha256(file)
-        _note(file, "sha256", noted)
-    return noted
+    """The SHA-256 of a file's bytes."""
+    known = known_sha256(file)
+    if known is None:
+        known = file_sha256(file)
+        _note(file, "sha256", known)
+    return known
+
+
+def known_sha256(file: Path) -> str | None:
+    """The SHA-256 of a file's bytes, if it was remembered. Nothing is read but the note."""
+    return _note_of(file, "sha256")
+
+
+def state_of(file: Path) -> Sequence[object]:
+    """What changes when a file is written to, or another file takes its place."""
+    state = file.stat()
+    times = state.st_mtime_ns, state.st_ctime_ns
+    return [os.path.realpath(file), state.st_size, *times, state.st_ino]
 
 
 def is_finite(file: Path) -> bool:
@@ -35,13 +48,8 @@ def note_finite(file: Path) -> None:
 
 
 def _place(file: Path, what: str) -> Path:
-    """The file in the cache for a note of this kind (`what`) on a file; another one if that file has changed.
-
-    Its name is made of the size, the times and the path of the file.
-    """
-    state = file.stat()
-    times = state.st_mtime_ns, state.st_ctime_ns
-    facts = [what, os.path.realpath(file), state.st_size, *times, state.st_ino]
+    """The file of a note. Its name changes with the size, the times and the place of what is noted."""
+    facts = [what, *state_of(file)]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     return cache_folder() / "notes" / name
 

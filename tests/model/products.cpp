@@ -23,7 +23,7 @@ int main() {
         for (size_t i = 0; i < matrix.size(); ++i) halves[i] = static_cast<uint16_t>(BFloat16::round(matrix[i]));
         Buffer<Word> panels(round_up(outputs, PANEL) / PANEL * stride);
         const void *given = weights == BFLOAT16 ? static_cast<const void *>(halves.data()) : matrix.data();
-        pipedec_pack(&model, weights, given, outputs, inputs, panels.data(), stride, 3);
+        pipedec_pack(&model, weights, weights == BFLOAT16, given, outputs, inputs, panels.data(), stride, 3);
         std::vector<float> out(rows * round_up(outputs, PANEL));
         pipedec_multiply(&model, weights, rows, x.data(), inputs, panels.data(), stride, outputs, out.data());
         for (long r = 0; r < rows; ++r) std::fwrite(out.data() + r * round_up(outputs, PANEL), sizeof(float), outputs, stdout);

@@ -32,7 +32,7 @@ TOKEN = 3  # any token
 #: The bytes of a weight with its share of the scales; in int4 of most weights and of
 #: the output matrix.
 BYTES = {torch.int8: 34 / 32, INT4: 148 / 256}
-HEAD_BYTES = 274 / 256
+HEAD_BYTES = 210 / 256
 
 
 def step_bytes(model, dtype, source):

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rows of 8 bits, and weights of 8 or 4, in groups of inputs that share a scale.
+// Rows of 8 bits, and weights of 8, 6 or 4, in groups of inputs that share a scale.
 
 #include "kinds.h"
 
@@ -57,6 +57,35 @@ inline uint16_t narrowed(float x) {
 #endif
 }
 
+// Bytes as floats, and integers as bytes. GCC would convert them one by one.
+template <class B> Floats load_bytes(const uint8_t *p) {
+    constexpr bool HAS_SIGN = std::is_signed_v<B>;
+#if defined(__AVX512F__)
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
+    return (Floats)_mm512_cvtepi32_ps(HAS_SIGN ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
+#elif defined(__AVX2__)
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
+    return (Floats)_mm256_cvtepi32_ps(HAS_SIGN ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
+#else
+    typedef B Few __attribute__((vector_size(LANES)));
+    typedef std::conditional_t<HAS_SIGN, int16_t, uint16_t> Short;
+    typedef Short Shorts __attribute__((vector_size(2 * LANES)));
+    Few few;
+    std::memcpy(&few, p, sizeof(few));
+    return __builtin_convertvector(__builtin_convertvector(__builtin_convertvector(few, Shorts), Ints), Floats);
+#endif
+}
+inline void store_bytes(uint8_t *p, Ints whole) {
+    typedef int16_t Shorts __attribute__((vector_size(2 * LANES)));
+    typedef int8_t Bytes __attribute__((vector_size(LANES)));
+#ifdef __AVX512F__
+    const auto bytes = __builtin_convertvector(whole, Bytes);
+#else
+    const auto bytes = __builtin_convertvector(__builtin_convertvector(whole, Shorts), Bytes);
+#endif
+    std::memcpy(p, &bytes, sizeof(bytes));
+}
+
 constexpr long GROUP = 32;     // inputs of a row that share a scale
 constexpr long PER_SUPER = 8;  // groups of weights whose scales share a factor, in kinds that have such
 constexpr long SUPER = GROUP * PER_SUPER;
@@ -69,7 +98,6 @@ constexpr long SUPER = GROUP * PER_SUPER;
 // integers, and scale · sum.
 struct Integers {
     using Given = Word;
-    typedef int8_t Bytes __attribute__((vector_size(LANES)));
     typedef int16_t Wide __attribute__((vector_size(2 * LANES)));
     static constexpr bool GROUPED = true;
     static constexpr long NUMBERS = 4, UNITS = GROUP / NUMBERS, FACTS = 4;
@@ -105,8 +133,7 @@ struct Integers {
         const Ints kept = all_words(by > 0 ? ~0u : 0u); // neither NaN nor an infinite number becomes an integer
         for (long i = 0; i < GROUP; i += LANES) {
             const Ints whole = rounded(load(x + i) * all(by)) & kept;
-            const Bytes bytes = __builtin_convertvector(whole, Bytes);
-            std::memcpy(to + i / NUMBERS, &bytes, sizeof(bytes));
+            store_bytes(reinterpret_cast<uint8_t *>(to + i / NUMBERS), whole);
             if constexpr (IS_TWICE) {
                 Wide wide = __builtin_convertvector(whole, Wide), parted;
                 for (long n = 0; n < LANES; ++n) parted[n] = wide[n / 4 * 4 + n % 2 * 2 + n % 4 / 2];
@@ -131,6 +158,12 @@ struct Numbers {
     uint8_t whole[SUPER] = {}; // without a sign: ZERO is added
 };
 
+// The same of LANES outputs, each in a lane.
+struct LaneNumbers {
+    uint16_t factors[LANES] = {}, least_factors[LANES] = {};
+    Ints scales[2 * PER_SUPER] = {}, minima[PER_SUPER] = {}, whole[SUPER] = {};
+};
+
 // A kind of weights in integers of BITS bits. A weight is (integer − ZERO) · scale − minimum, where only kinds that HAVE_MINIMA
 // have the latter. The scale is a small number of each GROUP; or, in kinds with supers, a factor of the super-group times a
 // byte of the group. With HALVES each half of a group has a scale, whose byte has a sign.
@@ -140,23 +173,23 @@ struct Numbers {
 //
 // A super-group of a panel begins with PANEL factors, and PANEL factors of minima. Each of its groups has PANEL bytes for each
 // scale and the minimum, and then ROWS · PANEL words. Without supers the factor is the scale, and there are no bytes. A word has four
-// neighbouring inputs in its bytes; with 4 bits it has four in the lower halves of its bytes and the next four in the upper.
+// neighbouring inputs in its bytes; with 4 bits it has four in the lower halves of its bytes and the next four in the upper. So have
+// words of 6 bits the lower 4 of each; behind them stand UPPER · PANEL words with the upper 2, of sixteen neighbouring inputs each.
 template <long BITS, int32_t ZERO, bool HAS_SUPERS, bool HAS_MINIMA, bool HAS_HALVES = false> struct Weights {
     typedef int16_t Shorts __attribute__((vector_size(4 * LANES)));
     typedef uint16_t Evens __attribute__((vector_size(4 * LANES)));
-    typedef uint8_t FewBytes __attribute__((vector_size(LANES)));
-    typedef int8_t FewSigned __attribute__((vector_size(LANES)));
     static constexpr bool MINIMA = HAS_MINIMA, SUPERS = HAS_SUPERS;
     static constexpr long NUMBERS = Integers::NUMBERS, UNITS = Integers::UNITS;
-    static constexpr long PARTS = 8 / BITS, ROWS = UNITS / PARTS, HALVES = HAS_HALVES ? 2 : 1;
+    static constexpr long LOW = BITS == 8 ? 8 : 4, PARTS = 8 / LOW, ROWS = UNITS / PARTS, UPPER = BITS == 6 ? UNITS / 4 : 0;
+    static constexpr long HALVES = HAS_HALVES ? 2 : 1;
     static constexpr long SCALES = HAS_SUPERS ? HALVES + HAS_MINIMA : 0; // bytes of a group and an output
     static constexpr long HEAD = PANEL / 2 * (1 + HAS_MINIMA), BEFORE = PANEL / 4 * SCALES; // words of a super-group and of a group
-    static constexpr long GROUP_WORDS = BEFORE + ROWS * PANEL, TOGETHER = HAS_SUPERS ? PER_SUPER : 1;
+    static constexpr long GROUP_WORDS = BEFORE + (ROWS + UPPER) * PANEL, TOGETHER = HAS_SUPERS ? PER_SUPER : 1;
 #ifdef ADD_FOUR
     static constexpr bool SHORT = false, WIDE_ROWS = false;
 #else
     static constexpr bool SHORT = BITS == 4; // products are added in two halves of 16 bits: 16 of them are below 2^15
-    static constexpr bool WIDE_ROWS = BITS == 8;
+    static constexpr bool WIDE_ROWS = BITS > 4;
 #endif
     static constexpr long GIVEN = 1 + WIDE_ROWS;  // words of a row for four inputs
     static constexpr long STEPS = PARTS * GIVEN;  // words of a row for a word of a panel
@@ -198,49 +231,54 @@ template <long BITS, int32_t ZERO, bool HAS_SUPERS, bool HAS_MINIMA, bool HAS_HA
 #endif
         return sums;
     }
-    // Part k of the words of a panel, as `add` takes it.
-    static Ints part(Ints words, long k) {
-        if constexpr (WIDE_ROWS) return (Ints)(k ? (Evens)words >> 8 : (Evens)words & 255);
-        const Ints whole = BITS == 8 ? words : words >> BITS * k & all_words(0x0f0f0f0f);
+    // Part k of row u of a group's words, from output j on, as `add` takes it.
+    static Ints part(const Word *words, long u, long k, long j) {
+        const Ints low = load_words(anew(words + u * PANEL) + j);
+        Ints whole = LOW == 8 ? low : low >> LOW * (k / GIVEN) & all_words(0x0f0f0f0f);
+        if constexpr (UPPER > 0) {
+            const Ints high = load_words(anew(words + (ROWS + u / 2) * PANEL) + j) >> u % 2 * 4;
+            whole |= high << (4 - 2 * (k / GIVEN)) & all_words(0x30303030);
+        }
+        if constexpr (WIDE_ROWS) return (Ints)(k % GIVEN ? (Evens)whole >> 8 : (Evens)whole & 255);
         if constexpr (!SIGNED || ZERO == 0) return whole;
         typedef uint8_t All __attribute__((vector_size(4 * LANES)));
         return (Ints)((All)whole - static_cast<uint8_t>(ZERO));
     }
 
-    // LANES scales from output j on, of a half of a group; and its minima.
-    static Floats scales(const Word *super, const Word *group, long half, long j) {
-        const Floats factors = load_small(reinterpret_cast<const uint16_t *>(super) + j);
+    // The factors of LANES outputs from output j on, in a super-group; and those of the minima.
+    static Floats factors(const Word *super, long j) { return load_small(reinterpret_cast<const uint16_t *>(super) + j); }
+    static Floats least_factors(const Word *super, long j) { return HAS_MINIMA ? factors(super, PANEL + j) : Floats{}; }
+    // The scales of a half of a group, of outputs that have these factors; and the group's minima.
+    static Floats scales(Floats factors, const Word *group, long half, long j) {
         if constexpr (!HAS_SUPERS) return factors;
         const auto *bytes = reinterpret_cast<const uint8_t *>(group) + half * PANEL + j;
-        if constexpr (HAS_HALVES) return factors * __builtin_convertvector(few<FewSigned>(bytes), Floats);
-        else return factors * __builtin_convertvector(few<FewBytes>(bytes), Floats);
+        return factors * load_bytes<std::conditional_t<HAS_HALVES, int8_t, uint8_t>>(bytes);
     }
-    static Floats minima(const Word *super, const Word *group, long j) {
-        const Floats factors = load_small(reinterpret_cast<const uint16_t *>(super) + PANEL + j);
+    static Floats minima(Floats factors, const Word *group, long j) {
         if constexpr (!HAS_SUPERS) return factors;
-        else return factors * __builtin_convertvector(few<FewBytes>(reinterpret_cast<const uint8_t *>(group) + HALVES * PANEL + j), Floats);
-    }
-    template <class V> static V few(const uint8_t *bytes) {
-        V some;
-        std::memcpy(&some, bytes, sizeof(some));
-        return some;
+        return factors * load_bytes<uint8_t>(reinterpret_cast<const uint8_t *>(group) + HALVES * PANEL + j);
     }
 
     // Where a super-group and a group begin.
     static long super_at(long group) { return group / TOGETHER * (HEAD + TOGETHER * GROUP_WORDS); }
     static long group_at(long group) { return super_at(group) + HEAD + group % TOGETHER * GROUP_WORDS; }
-    // Where the number of input i of a group stands in its word.
-    static long shift(long i) { return 8 * (i % NUMBERS) + BITS * (i / NUMBERS % PARTS); }
+    // Where the number of input i of a group stands in its word, and its upper bits in theirs.
+    static long shift(long i) { return 8 * (i % NUMBERS) + LOW * (i / NUMBERS % PARTS); }
+    static long upper_shift(long i) { return 8 * (i % NUMBERS) + 2 * (i / NUMBERS % 4); }
 
     // The weight of input i and output j.
     static float get(const Word *panel, long i, long j) {
         const long number = i / GROUP, lane = j % LANES, from = j - lane;
         const Word *super = panel + super_at(number), *group = panel + group_at(number);
-        const Word word = group[BEFORE + i % GROUP / (NUMBERS * PARTS) * PANEL + j];
-        const auto whole = static_cast<int32_t>(word >> shift(i % GROUP) & ((1 << BITS) - 1)) - ZERO;
-        const float product = scales(super, group, i % GROUP / (GROUP / HALVES), from)[lane] * static_cast<float>(whole);
-        if constexpr (HAS_MINIMA) return product - minima(super, group, from)[lane];
+        const float whole = static_cast<float>(static_cast<int32_t>(whole_at(group + BEFORE + j, i % GROUP)) - ZERO);
+        const float product = scales(factors(super, from), group, i % GROUP / (GROUP / HALVES), from)[lane] * whole;
+        if constexpr (HAS_MINIMA) return product - minima(least_factors(super, from), group, from)[lane];
         else return product;
+    }
+    static Word whole_at(const Word *words, long i) {
+        const Word low = words[i / (NUMBERS * PARTS) * PANEL] >> shift(i) & ((1 << LOW) - 1);
+        if constexpr (UPPER == 0) return low;
+        else return low | (words[(ROWS + i / 16) * PANEL] >> upper_shift(i) & 3) << LOW;
     }
     // Write the integers of some groups of output j, from group `first` on, which begins a super-group in kinds that have such.
     static void write(Word *panel, long j, long first, long groups, const Numbers &numbers) {
@@ -252,13 +290,32 @@ template <long BITS, int32_t ZERO, bool HAS_SUPERS, bool HAS_MINIMA, bool HAS_HA
             auto *bytes = reinterpret_cast<uint8_t *>(group) + j;
             for (long half = 0; half < HALVES && HAS_SUPERS; ++half) bytes[half * PANEL] = numbers.scales[g * HALVES + half];
             if constexpr (HAS_SUPERS && HAS_MINIMA) bytes[HALVES * PANEL] = numbers.minima[g];
-            Word *words = group + BEFORE + j;
-            const uint8_t *whole = numbers.whole + g * GROUP;
-            for (long u = 0; u < ROWS; ++u, words += PANEL) {
-                *words = 0;
-                for (long i = u * NUMBERS * PARTS; i < (u + 1) * NUMBERS * PARTS; ++i) *words |= static_cast<Word>(whole[i]) << shift(i);
-            }
+            for (long u = 0; u < ROWS + UPPER; ++u) group[BEFORE + u * PANEL + j] = word_of<Word>(numbers.whole + g * GROUP, u);
         }
+    }
+    // The same of LANES outputs from output j on.
+    static void write(Word *panel, long j, long first, long groups, const LaneNumbers &numbers) {
+        auto *factors = reinterpret_cast<uint16_t *>(panel + super_at(first)) + j;
+        std::copy_n(numbers.factors, LANES, factors);
+        if constexpr (HAS_MINIMA) std::copy_n(numbers.least_factors, LANES, factors + PANEL);
+        for (long g = 0; g < groups; ++g) {
+            Word *group = panel + group_at(first + g);
+            auto *bytes = reinterpret_cast<uint8_t *>(group) + j;
+            for (long half = 0; half < HALVES && HAS_SUPERS; ++half) store_bytes(bytes + half * PANEL, numbers.scales[g * HALVES + half]);
+            if constexpr (HAS_SUPERS && HAS_MINIMA) store_bytes(bytes + HALVES * PANEL, numbers.minima[g]);
+            for (long u = 0; u < ROWS + UPPER; ++u) store_words(group + BEFORE + u * PANEL + j, word_of<Ints>(numbers.whole + g * GROUP, u));
+        }
+    }
+    // Word u of a group of integers, of one output or of a vector of outputs.
+    template <class V, class N> static V word_of(const N *whole, long u) {
+        V word = {};
+        const long upper = u - ROWS;
+        if (upper >= 0)
+            for (long i = 16 * upper; i < 16 * (upper + 1); ++i) word |= static_cast<V>(whole[i]) >> LOW << upper_shift(i);
+        else
+            for (long i = u * NUMBERS * PARTS; i < (u + 1) * NUMBERS * PARTS; ++i)
+                word |= (static_cast<V>(whole[i]) & ((1 << LOW) - 1)) << shift(i);
+        return word;
     }
 };
 
@@ -267,8 +324,8 @@ using EightFrom = Weights<8, 0, false, true>;          // Q5_1
 using Four = Weights<4, 8, false, false>;              // Q4_0
 using FourFrom = Weights<4, 0, false, true>;           // Q4_1
 using SuperFour = Weights<4, 0, true, true>;           // Q4_K
-using SuperFive = Weights<8, 0, true, true>;           // Q5_K
-using SuperSix = Weights<8, 32, true, false, true>;    // Q6_K
+using SuperFive = Weights<6, 0, true, true>;           // Q5_K
+using SuperSix = Weights<6, 32, true, false, true>;    // Q6_K
 
 // Call work(W{}) with a kind of weights in integers.
 template <class F> void as_integers(long kind, F work) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 
+#include "blocks.h"
 #include "causal.h"
 #include "decoder.h"
 #include "encoder.h"
@@ -40,17 +41,23 @@ void pack(const void *matrix, long outputs, long inputs, Word *panels, long stri
 }
 
 #ifdef HAS_INT8
-// Round a matrix of floats to integers of a kind.
-template <class W> void round_matrix(const float *matrix, long outputs, long inputs, Word *panels, long stride, int threads) {
+// Round a matrix to integers of a kind. S: the kind of numbers of the matrix.
+template <class S, class W> void round_matrix(const void *matrix, long outputs, long inputs, Word *panels, long stride, int threads) {
     each_panel(outputs, threads, [&](long p) {
-        for (long j = 0; j < PANEL; ++j) {
-            const float *row = matrix + (p * PANEL + j) * inputs;
+        LaneFloats floats;
+        LaneNumbers whole;
+        for (long j = 0; j < PANEL; j += LANES) {
+            long rows[LANES];
+            Ints there;
+            for (long lane = 0; lane < LANES; ++lane) {
+                const long o = p * PANEL + j + lane;
+                there[lane] = o < outputs ? -1 : 0;
+                rows[lane] = std::min(o, outputs - 1) * inputs;
+            }
             for (long first = 0; first < groups_of(inputs); first += W::TOGETHER) {
                 const long groups = std::min(W::TOGETHER, groups_of(inputs) - first), begin = first * GROUP;
-                float numbers[SUPER] = {};
-                if (p * PANEL + j < outputs) std::copy(row + begin, row + std::min(inputs, begin + groups * GROUP), numbers);
-                Numbers whole;
-                round_to<W>(numbers, groups, whole);
+                floats.take<S>(matrix, rows, begin, std::min(groups * GROUP, inputs - begin), there);
+                round_to<W>(floats, groups, whole);
                 W::write(panels + p * stride, j, first, groups, whole);
             }
         }
@@ -88,6 +95,15 @@ template <class F> void as_kinds(const Model &m, F work) {
 #endif
     if (m.weights == BFLOAT16) return work(BFloat16{}, BFloat16{});
     work(Float32{}, Float32{});
+}
+
+// Whether the bits of no number are all set where those of the mask are.
+template <class N> bool all_below(const uint8_t *numbers, int64_t bytes, int64_t mask) {
+    const auto *from = reinterpret_cast<const N *>(numbers);
+    const auto bits = static_cast<N>(mask);
+    N any = 0;
+    for (int64_t i = 0; i < bytes / static_cast<int64_t>(sizeof(N)); ++i) any |= (from[i] & bits) == bits;
+    return !any;
 }
 
 // Checks of a call: nothing is read or written outside what Python has allocated.
@@ -180,23 +196,43 @@ int64_t pipedec_key_words(const Model *kind, int64_t numbers) {
     return words;
 }
 
-// Pack a matrix [outputs][inputs] into panels of a kind, `stride` words apart. It is bfloat16 for the kind BFLOAT16, else float32.
-void pipedec_pack(const Model *model, int64_t kind, const void *matrix, int64_t outputs, int64_t inputs, Word *panels, int64_t stride,
-                  int64_t threads) {
-    const int team = static_cast<int>(threads);
-#ifdef HAS_INT8
-    if (kind >= EIGHT)
-        return as_integers(kind, [&](auto w) {
-            using W = decltype(w);
-            constexpr bool ROUNDS = std::is_same_v<W, Eight> || std::is_same_v<W, SuperFour> || std::is_same_v<W, SuperSix>;
-            if constexpr (ROUNDS) round_matrix<W>(static_cast<const float *>(matrix), outputs, inputs, panels, stride, team);
-        });
-#endif
-    as_kinds(*model, [&](auto e, auto) {
-        using E = decltype(e);
-        using S = std::conditional_t<E::NUMBERS == 2, BFloat16, Float32>;
-        if constexpr (!E::GROUPED) pack<S, E>(matrix, outputs, inputs, panels, stride, team);
+// Whether no number of so many bytes is NaN or infinite: all bits of its exponent would be set. `mask` has these bits of one
+// number of 32 bits, or of two of 16.
+int64_t pipedec_are_finite(int64_t mask, const uint8_t *numbers, int64_t bytes, int64_t threads) {
+    constexpr int64_t PIECE_BYTES = 1 << 18;
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> finite{true};
+    const bool two = (mask & 0xffff) != 0;
+    on_threads(static_cast<int>(threads), [&](int) {
+        for (int64_t at; (at = next.fetch_add(PIECE_BYTES)) < bytes && finite;) {
+            const int64_t size = std::min(PIECE_BYTES, bytes - at);
+            const bool fits = two ? all_below<uint16_t>(numbers + at, size, mask) : all_below<uint32_t>(numbers + at, size, mask);
+            if (!fits) finite = false;
+        }
     });
+    return finite;
+}
+
+// Pack a matrix [outputs][inputs] into panels of a kind, `stride` words apart. It is float32, or bfloat16 if it is `narrow`.
+void pipedec_pack(const Model *model, int64_t kind, int64_t narrow, const void *matrix, int64_t outputs, int64_t inputs, Word *panels,
+                  int64_t stride, int64_t threads) {
+    const int team = static_cast<int>(threads);
+    const auto pack_from = [&](auto s) {
+        using S = decltype(s);
+#ifdef HAS_INT8
+        if (kind >= EIGHT)
+            return as_integers(kind, [&](auto w) {
+                using W = decltype(w);
+                constexpr bool ROUNDS = std::is_same_v<W, Eight> || std::is_same_v<W, SuperFour> || std::is_same_v<W, SuperSix>;
+                if constexpr (ROUNDS) round_matrix<S, W>(matrix, outputs, inputs, panels, stride, team);
+            });
+#endif
+        as_kinds(*model, [&](auto e, auto) {
+            if constexpr (!decltype(e)::GROUPED) pack<S, decltype(e)>(matrix, outputs, inputs, panels, stride, team);
+        });
+    };
+    if (narrow) pack_from(BFloat16{});
+    else pack_from(Float32{});
 }
 
 // Put a matrix [outputs][inputs] in blocks of one of ggml's types into panels of the kind that holds them.

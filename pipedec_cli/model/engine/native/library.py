@@ -313,7 +313,8 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "panel_words": (_INT, (_INT, _INT)),
     "kind_of_blocks": (_INT, (_INT,)),
     "key_words": (_INT, (_MODEL, _INT)),
-    "pack": (None, (_MODEL, _INT, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT)),
+    "are_finite": (_INT, (_INT, _ADDRESS, _INT, _INT)),
+    "pack": (None, (_MODEL, _INT, _INT, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT)),
     "place": (None, (_INT, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT)),
     "unpack": (None, (_MODEL, _INT, _ADDRESS, _INT, _INT, _INT, _ADDRESS)),
     "multiply": (
@@ -326,6 +327,15 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         _INT,
         (_MODEL, _CACHE, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS),
     ),
+}
+
+
+#: The bits of the exponent, which are all set in NaN and in infinite numbers, in each
+#: number of a 32-bit word.
+_EXPONENTS: Final = {
+    torch.float32: 0x7F800000,
+    torch.bfloat16: 0x7F807F80,
+    torch.float16: 0x7C007C00,
 }
 
 
@@ -369,6 +379,16 @@ class Library:
         self.kind_of_blocks: Callable[[int], int] = library.pipedec_kind_of_blocks
         self.key_words: Callable[[ModelStruct, int], int] = library.pipedec_key_words
 
+    def are_finite(self, numbers: Tensor) -> bool:
+        """Whether no number of a contiguous tensor is NaN or infinite."""
+        if numbers.dtype not in _EXPONENTS:
+            return bool(torch.isfinite(numbers).all())
+        mask, threads = _EXPONENTS[numbers.dtype], torch.get_num_threads()
+        size = numbers.numel() * numbers.itemsize
+        return bool(
+            self._library.pipedec_are_finite(mask, numbers.data_ptr(), size, threads)
+        )
+
     def panels(self, outputs: int) -> int:
         """How many panels a matrix has."""
         return -(-outputs // self.panel)
@@ -378,12 +398,12 @@ class Library:
     ) -> None:
         """Pack a matrix [outputs, inputs] into panels of a kind at the address `panels`, `stride` words apart.
 
-        The matrix is bfloat16 for the kind of bfloat16, else float32. `model` says how
-        weights are multiplied.
+        The matrix is float32 or bfloat16.
         """
-        threads = torch.get_num_threads()
+        threads, address = torch.get_num_threads(), matrix.data_ptr()
+        is_narrow = matrix.dtype == torch.bfloat16
         self._library.pipedec_pack(
-            model, kind, matrix.data_ptr(), *matrix.shape, panels, stride, threads
+            model, kind, is_narrow, address, *matrix.shape, panels, stride, threads
         )
 
     def place(

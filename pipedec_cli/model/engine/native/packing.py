@@ -37,9 +37,9 @@ from pipedec_cli.model.mapped import release
 #: Bytes of a large page, to which packed weights are aligned, and of a word.
 LARGE_PAGE: Final = 1 << 21
 WORD: Final = 4
-#: Numbers of a matrix that are converted to another dtype at once, and outputs that a
-#: portion is a multiple of, as is every panel.
-TOGETHER: Final = 1 << 21
+#: Numbers of a matrix that are packed at once: more of them would be in memory twice.
+#: Outputs that a portion is a multiple of, as is every panel.
+TOGETHER: Final = 1 << 22
 OUTPUTS: Final = 32
 #: Matrices that a step reads behind all others: those of the source of a T5.
 _OF_SOURCE: Final = "cross_kv"
@@ -440,15 +440,16 @@ class _Packing:
         empties each matrix that is packed, except `keep`.
         """
         size = -(-self._words * WORD // LARGE_PAGE) * LARGE_PAGE
-        place = None
+        packed = None
+        stored = None
         if files and size >= store.FEWEST_BYTES:
-            place = store.place_of(files, self._facts())
-        stored = store.load(place, size) if place else None
+            packed = store.Packed(files, self._facts(), size)
+            stored = packed.find()
         kept = None if keep is None else keep.data_ptr()
         if stored is None:
             stored = self._fill_anew(size, consume=consume, kept=kept)
-            if place:
-                store.keep(place, stored)
+            if packed:
+                packed.keep(stored)
         else:
             self._point_into(stored)
             for filling in self._fillings if consume else ():
@@ -473,8 +474,6 @@ class _Packing:
         self._point_into(stored)
         for filling, later in zip_longest(self._fillings, self._fillings[1:]):
             self._pack(filling)
-            for piece in filling.pieces:
-                release(piece.weight.data)
             # Both halves of a weight follow each other.
             last = filling.pieces[-1].weight
             is_shared = later is not None and later.pieces[0].weight is last
@@ -501,18 +500,26 @@ class _Packing:
                 data = portion.bytes()
                 kernels.place(portion.type, data, portion.inputs, place, part.stride)
             else:
-                matrix = _numbers(portion, part.kind)
+                matrix = _numbers(portion)
                 kernels.pack(self.model, part.kind, matrix, place, part.stride)
+            _release(portion)
             first += len(portion)
+        for weight in taken:  # of several, which were copied into one
+            _release(weight)
 
 
-def _numbers(portion: Tensor | Blocks, kind: int) -> Tensor:
-    """The numbers of some outputs of a weight, in the dtype from which the kernels pack this kind."""
-    dtype = torch.float32
-    if kind == Kind.BFLOAT16:
-        dtype = torch.bfloat16
+def _release(weight: Tensor | Blocks) -> None:
+    """Give the memory of a mapped weight back."""
+    release(weight.data if isinstance(weight, Blocks) else weight)
+
+
+def _numbers(portion: Tensor | Blocks) -> Tensor:
+    """The numbers of a weight, in a dtype from which they are packed."""
     if isinstance(portion, Blocks):
-        portion = portion.floats()
+        return portion.floats()
+    dtype = torch.float32
+    if portion.dtype == torch.bfloat16:
+        dtype = torch.bfloat16
     return portion.detach().to(dtype).contiguous()
 
 

@@ -194,6 +194,9 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
 // ---- products in groups
 
 #ifdef HAS_INT8
+// The groups of a row or a panel.
+inline long groups_of(long inputs) { return (inputs + GROUP - 1) / GROUP; }
+
 constexpr long FETCHED = 256; // how far ahead weights are fetched into the cache, in inputs
 
 // The sum so far, and the sums of a group times the scales of weights and row.
@@ -208,11 +211,10 @@ inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *fa
 template <class W, int R> void in_squares(const Word *x, long x_row, const Word *words, long begin, long end, RowSums<Ints, R> &all_sums) {
     Ints squares[(R + 1) / 2][PANEL / 2] = {};
     for (long u = begin; u < end; u += 2) {
-        const Word *first = words + u / W::PARTS * PANEL, *second = words + (u + 1) / W::PARTS * PANEL;
         Ints outputs[PANEL / 2]; // the 8 inputs of two outputs
         for (long half = 0; half < 2; ++half) {
-            const auto low = (int32x4_t)W::part(load_words(first + half * LANES), u % W::PARTS);
-            const auto high = (int32x4_t)W::part(load_words(second + half * LANES), (u + 1) % W::PARTS);
+            const auto low = (int32x4_t)W::part(words, u / W::PARTS, u % W::PARTS, half * LANES);
+            const auto high = (int32x4_t)W::part(words, (u + 1) / W::PARTS, (u + 1) % W::PARTS, half * LANES);
             outputs[2 * half] = (Ints)vzip1q_s32(low, high);
             outputs[2 * half + 1] = (Ints)vzip2q_s32(low, high);
         }
@@ -253,8 +255,7 @@ __attribute__((always_inline)) inline void half_sums(const Word *x, long x_row, 
         if constexpr (SQUARES) continue; // the sums are there, and weights are fetched ahead as ever
 #pragma GCC unroll 2 // as in `tile`: with one function for both GCC 12 makes int8 10 % slower with AVX2
         for (long k = 0; k < W::STEPS; ++k) {
-            const Word *here = anew(words + u * PANEL);
-            Ints left_weights = W::part(load_words(here), k), right_weights = W::part(load_words(here + LANES), k);
+            Ints left_weights = W::part(words, u, k, 0), right_weights = W::part(words, u, k, LANES);
             in_registers(left_weights);
             in_registers(right_weights);
             each_row(0, [&](long r, auto &sums) {
@@ -276,19 +277,24 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
         left_out[r] = more ? load(out + r * out_row) : Floats{};
         right_out[r] = more ? load(out + r * out_row + LANES) : Floats{};
     }
-    const Word *super = panel;
+    Floats left_factors = {}, right_factors = {}, left_least = {}, right_least = {}; // of the super-group
     for (long g = 0; g < groups; ++g, x += Integers::ROW, facts += Integers::FACTS, panel += W::GROUP_WORDS) {
         if (g % W::TOGETHER == 0) {
-            super = panel;
+            left_factors = W::factors(panel, 0), right_factors = W::factors(panel, LANES);
+            left_least = W::least_factors(panel, 0), right_least = W::least_factors(panel, LANES);
             panel += W::HEAD;
         }
         __builtin_prefetch(ahead);
         ahead += step / 2;
+        for (long u = 0; u < W::UPPER; ++u, ahead += step) {
+            __builtin_prefetch(ahead);
+            if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
+        }
         for (long half = 0; half < W::HALVES; ++half) {
             RowSums<Ints, R> all_sums;
             each_row(0, [&](long r, auto &sums) { sums.left = sums.right = W::begin(facts + r * x_row, half); }, all_sums);
             half_sums<W, R>(x, x_row, panel + W::BEFORE, half, all_sums, ahead, step);
-            const Floats left_scales = W::scales(super, panel, half, 0), right_scales = W::scales(super, panel, half, LANES);
+            const Floats left_scales = W::scales(left_factors, panel, half, 0), right_scales = W::scales(right_factors, panel, half, LANES);
             each_row(0, [&](long r, auto &sums) {
                 const Word *mine = facts + r * x_row;
                 left_out[r] = with_group(left_out[r], W::end(sums.left, mine, half), left_scales, mine);
@@ -296,7 +302,7 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
             }, all_sums);
         }
         if constexpr (W::MINIMA) {
-            const Floats left_minima = W::minima(super, panel, 0), right_minima = W::minima(super, panel, LANES);
+            const Floats left_minima = W::minima(left_least, panel, 0), right_minima = W::minima(right_least, panel, LANES);
 #pragma GCC unroll 16
             for (int r = 0; r < R; ++r) {
                 const Floats sum = all(-bits_as<float>(facts[r * x_row + 3]));
@@ -323,7 +329,7 @@ void group_product(const Word *x, long x_row, long rows, const Word *panel, long
     const long blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
     const long chunk = round_up(round_up(chunk_of(blocks, groups * W::UNITS), W::UNITS) / W::UNITS, W::TOGETHER);
     for (long from = 0; from < groups; from += chunk) {
-        const long count = std::min(chunk, groups - from), words = count * W::ROWS;
+        const long count = std::min(chunk, groups - from), words = count * (W::ROWS + W::UPPER);
         const Word *here = panel + W::super_at(from), *ahead = blocks == 1 ? panel + W::super_at(from + FETCHED / GROUP) : panel + W::super_at(from + count);
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
@@ -348,7 +354,7 @@ void groups_in_tiles(const Word *x, const Word *facts, long x_row, long rows, co
     for (long g = 0; g < GROUPS; ++g) {
         const Word *group = panel + Eight::group_at(g);
         in_tiles<Integers, Integers::UNITS>(x + g * Integers::UNITS, x_row, rows, group, PANEL, Integers::UNITS, sums[g], PANEL);
-        for (long j = 0; j < 2; ++j) scales[j][g] = Eight::scales(panel + Eight::super_at(g), group, 0, j * LANES);
+        for (long j = 0; j < 2; ++j) scales[j][g] = Eight::factors(panel + Eight::super_at(g), j * LANES);
     }
     __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers wrote memory
     for (long r = 0; r < rows; ++r, facts += x_row, out += out_row) {
@@ -379,9 +385,6 @@ inline void groups_in_tiles(const Word *x, long x_row, long rows, const Word *pa
 #endif
 
 // ---- products of a kind
-
-// The groups of a row or a panel.
-inline long groups_of(long inputs) { return (inputs + GROUP - 1) / GROUP; }
 
 // The words of a panel of a kind.
 inline long panel_words(long kind, long inputs) {

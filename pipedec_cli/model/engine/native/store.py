@@ -5,7 +5,9 @@ import mmap
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +17,7 @@ from torch import Tensor
 from pipedec_cli.data.cache import cache_folder, is_own, make_own_folder
 from pipedec_cli.data.errors import log
 from pipedec_cli.data.trained import UNFINISHED
-from pipedec_cli.model.notes import remembered_sha256
+from pipedec_cli.model.notes import known_sha256, remembered_sha256, state_of
 
 #: The environment variable for the most GB of packed weights in the cache; 0: none.
 VARIABLE: Final = "PIPEDEC_CACHE_GB"
@@ -24,6 +26,10 @@ _USUAL_GB: Final = 30.0
 FEWEST_BYTES: Final = 1 << 26
 #: Bytes that stay free on the disk.
 _SPARE: Final = 1 << 30
+#: How far a thread that keeps packed weights stands back behind those that decode.
+_NICENESS: Final = 10
+#: The threads that keep packed weights now.
+_KEEPING: Final = list[threading.Thread]()
 
 
 def most_bytes() -> int:
@@ -44,6 +50,65 @@ def place_of(files: Sequence[Path], facts: str) -> Path | None:
         return cache_folder() / "packed" / f"{name}.bin"
     except (ValueError, RuntimeError):
         return None
+
+
+class Packed:
+    """The packed weights of files in the cache, whether they are there or not.
+
+    To read gigabytes for their SHA-256 takes seconds. It is put off until the weights
+    are packed, where nothing in the cache can be what is looked for.
+    """
+
+    def __init__(self, files: Sequence[Path], facts: str, size: int) -> None:
+        """Look for packed weights of so many bytes; `facts` say how they are packed."""
+        self._files = files
+        self._facts = facts
+        self._size = size
+        self._states = [state_of(file) for file in files]
+
+    def find(self) -> Tensor | None:
+        """The packed weights, mapped; None if they are not there."""
+        if not most_bytes() or not self._may_be_there():
+            return None
+        place = place_of(self._files, self._facts)
+        return load(place, self._size) if place else None
+
+    def _may_be_there(self) -> bool:
+        """Whether all files were hashed before, or something of this size is in the cache."""
+        if all(known_sha256(file) for file in self._files):
+            return True
+        with suppress(OSError, ValueError, RuntimeError):
+            for kept in (cache_folder() / "packed").glob("*.bin"):
+                if kept.stat().st_size == self._size:
+                    return True
+        return False
+
+    def keep(self, packed: Tensor) -> None:
+        """Keep weights that were packed, while other work goes on; see `settle`."""
+        if not most_bytes():
+            return
+        thread = threading.Thread(target=self._keep, args=[packed])
+        _KEEPING.append(thread)
+        thread.start()
+
+    def _keep(self, packed: Tensor) -> None:
+        """Keep packed weights. What was packed of files that have changed meanwhile is not kept."""
+        with suppress(OSError):  # not every system has a niceness of a thread
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        try:
+            place = place_of(self._files, self._facts)
+            states = [state_of(file) for file in self._files]
+        except OSError as error:
+            log.info(f"the packed weights are not kept: {error}")
+            return
+        if place and states == self._states:
+            keep(place, packed)
+
+
+def settle() -> None:
+    """Wait until all packed weights are kept. At its end a process waits by itself."""
+    while _KEEPING:
+        _KEEPING.pop().join()
 
 
 def load(place: Path, size: int) -> Tensor | None:

@@ -55,6 +55,7 @@ typedef uint16_t LooseHalves __attribute__((vector_size(2 * LANES), aligned(2), 
 inline Floats load(const float *p) { return *reinterpret_cast<const LooseFloats *>(p); }
 inline void store(float *p, Floats v) { *reinterpret_cast<LooseFloats *>(p) = v; }
 inline Ints load_words(const Word *p) { return *reinterpret_cast<const LooseInts *>(p); }
+inline void store_words(Word *p, Ints v) { *reinterpret_cast<LooseInts *>(p) = v; }
 inline Floats all(float x) { return x - Floats{}; }
 inline Ints all_words(Word x) { return static_cast<int32_t>(x) - Ints{}; }
 inline Floats as_floats(Ints x) { return reinterpret_cast<Floats>(x); }

@@ -77,15 +77,25 @@ def test_eight_bits_are_as_near_as_the_blocks_of_a_gguf_file():
     assert ours.norm() <= 1.001 * (floats_of(blocks) - matrix).norm()
 
 
-@pytest.mark.parametrize("type_", [Type.Q4_1, Type.Q5_1, Type.Q8_0])
+#: The bytes of a block that hold its integers, and what they are at the end of their range.
+LARGEST = {
+    Type.Q4_1: (slice(4, None), 0xFF),
+    Type.Q5_1: (slice(4, None), 0xFF),
+    Type.Q8_0: (slice(2, None), 0x81),
+    Type.Q4_K: (slice(16, None), 0xFF),
+    Type.Q5_K: (slice(16, None), 0xFF),
+    Type.Q6_K: (slice(192), 0xFF),
+}
+
+
+@pytest.mark.parametrize("type_", LARGEST)
 def test_the_largest_sums_of_a_group_are_exact(type_):
     """All integers of the rows and of the weights stand at one end of their range."""
-    blocks = some_blocks(type_, 33, 128)
+    blocks = some_blocks(type_, 33, 512)
     _, size = gguf.GGML_QUANT_SIZES[type_]
-    numbers = blocks.data.view(-1, size)
-    first = 2 if type_ == Type.Q8_0 else 4
-    numbers[:, first:] = 0x81 if type_ == Type.Q8_0 else 0xFF
-    x = torch.ones(7, 128)
+    place, largest = LARGEST[type_]
+    blocks.data.view(-1, size)[:, place] = largest
+    x = torch.ones(7, 512)
     x[1::2] = -1.0
     for way in WAYS:
         assert_products(placed(blocks, way), x)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.decoding.decoder import load
 from pipedec_cli.model.engine.engine import lay_out
-from pipedec_cli.model.engine.native import kinds
+from pipedec_cli.model.engine.native import kinds, store
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import pack_native
 from pipedec_cli.model.engine.native.stepper import NativeEncoder
@@ -19,9 +20,11 @@ from tests.model.engines import (
     in_every_dtype,
     logits_of,
     narrowed_copy,
+    needs_int8,
     needs_kernels,
     small_model,
 )
+from tests.model.test_files import saved
 
 
 def copy_of(kind):
@@ -119,6 +122,29 @@ def test_a_model_that_the_kernels_cannot_run_is_refused(kind, change, reason):
     change(model)
     with pytest.raises(BuildError, match=reason):
         pack_native(model)
+
+
+@needs_int8
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
+def test_packed_weights_of_a_folder_are_kept_and_taken_by_the_next_start(
+    tmp_path, monkeypatch, dtype
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(store, "FEWEST_BYTES", 0)
+    folder = tmp_path / "model"
+    saved(folder, "llama, no panel")
+
+    def logits():
+        weights = load(str(folder), dtype=dtype, device="cpu").weights
+        store.settle()
+        return logits_of(weights, [grid_rows(0, 9)], SOURCES[3] * 4)
+
+    first = logits()
+    kept = [*(tmp_path / "cache/pipedec/packed").iterdir()]
+    assert len(kept) == 1
+    state = kept[0].stat()
+    assert torch.equal(logits(), first)
+    assert kept[0].stat().st_ino == state.st_ino
 
 
 # --- The engine that is taken

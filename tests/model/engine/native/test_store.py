@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from pipedec_cli.model import notes
 from pipedec_cli.model.engine.native import store
 
 
@@ -49,6 +50,50 @@ def test_what_is_torn_linked_or_may_be_anothers_is_not_used(place, tmp_path):
     assert store.load(place, 1000) is None
     place.unlink()
     assert store.load(place, 1000) is None
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A large file, of which nothing is known yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(store.VARIABLE, raising=False)
+    file = tmp_path / "weights"
+    file.write_bytes(b"a" * (1 << 24))
+    return [file]
+
+
+def test_files_are_hashed_when_their_weights_are_packed_already(files):
+    looked_for = store.Packed(files, "facts", 1000)
+    assert looked_for.find() is None
+    assert notes.known_sha256(files[0]) is None
+    looked_for.keep(packed(7))
+    store.settle()
+    assert notes.known_sha256(files[0]) is not None
+    assert torch.equal(store.Packed(files, "facts", 1000).find(), packed(7))
+    assert store.Packed(files, "facts", 1001).find() is None
+
+
+def test_a_copy_of_files_finds_what_was_packed_of_them(files, tmp_path):
+    store.Packed(files, "facts", 1000).keep(packed(7))
+    store.settle()
+    copy = tmp_path / "copy"
+    copy.write_bytes(files[0].read_bytes())
+    assert torch.equal(store.Packed([copy], "facts", 1000).find(), packed(7))
+
+
+def test_weights_of_files_that_changed_meanwhile_are_not_kept(files):
+    looked_for = store.Packed(files, "facts", 1000)
+    files[0].write_bytes(b"b" * (1 << 24))
+    looked_for.keep(packed(7))
+    store.settle()
+    assert store.Packed(files, "facts", 1000).find() is None
+
+
+def test_files_that_are_gone_end_nothing(files):
+    looked_for = store.Packed(files, "facts", 1000)
+    files[0].unlink()
+    looked_for.keep(packed(7))
+    store.settle()
 
 
 def test_the_least_recently_used_go_where_there_is_no_room(place, monkeypatch):
