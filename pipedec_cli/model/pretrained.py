@@ -13,7 +13,7 @@ import torch
 from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.segmentation import MOST, check_growth
-from pipedec_cli.model.bare import check_sum
+from pipedec_cli.model.bare import require_finite
 from pipedec_cli.model.families import (
     FAMILIES,
     OPENERS,
@@ -94,7 +94,7 @@ def load_pretrained(
         if not local:  # by now its files are in the cache
             require_numbers(Path(transformers.utils.cached_file(name, CONFIG)).parent)
         for weight_name, weight in model.named_parameters():
-            check_sum(weight_name, weight)
+            require_finite(weight_name, weight)
         _check_computes(model, name)
     return model, tokenizer, content
 
