@@ -32,6 +32,10 @@ class Mapping:
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         _MAPPINGS.add(self)
 
+    def bytes(self, first: int, size: int) -> bytes:
+        """So many bytes of the file, from one on."""
+        return self._memory[first : first + size]
+
     def tensor(self, dtype: torch.dtype, shape: tuple[int, ...], first: int) -> Tensor:
         """The numbers from a byte of the file on."""
         if not prod(shape):
@@ -69,12 +73,10 @@ def release(tensor: Tensor) -> None:
 
 def read_safetensors(mapping: Mapping) -> Iterator[tuple[str, Tensor]]:
     """The weights of a mapped file by name, each a part of it; a ValueError if some are no numbers."""
-    path = mapping.path
-    with safe_open(path, "pt") as file:  # refuses what is damaged
+    with safe_open(mapping.path, "pt") as file:  # refuses what is damaged
         names = [*file.keys()]  # it is no dict
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
+    size = int.from_bytes(mapping.bytes(0, 8), "little")
+    header = json.loads(mapping.bytes(8, size))
     for name in names:
         entry = header[name]
         if entry["dtype"] not in DTYPES:

@@ -63,6 +63,10 @@ def is_bare(folder):
     return isinstance(load(folder, device="cpu").checkpoint.model, BareModel)
 
 
+def reads_tokenizer(folder):
+    return isinstance(load(folder, device="cpu").text.tokenizer, FileTokenizer)
+
+
 def save_with(folder, weights):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
@@ -178,8 +182,10 @@ def test_a_damaged_file_is_left_to_transformers(name, tmp_path):
     assert read_folder(tmp_path, torch.float32, torch.float32) is None
 
 
-def test_a_folder_that_transformers_5_has_not_written_is_left_to_transformers(tmp_path):
-    assert is_bare(saved(tmp_path))
+def test_the_tokenizer_of_a_folder_that_transformers_5_has_not_written_is_left_to_transformers(
+    tmp_path,
+):
+    assert reads_tokenizer(saved(tmp_path))
     change(tmp_path / "tokenizer_config.json", eos_token="w5")
     assert (
         load(tmp_path, device="cpu").text.tokenizer.special_tokens_map["eos_token"]
@@ -191,9 +197,9 @@ def test_a_folder_that_transformers_5_has_not_written_is_left_to_transformers(tm
         ("config.json", {"transformers_version": "4.57.0"}),
     ]:
         before = (tmp_path / name).read_bytes()
-        assert is_bare(tmp_path)
+        assert reads_tokenizer(tmp_path)
         change(tmp_path / name, **values)
-        assert not is_bare(tmp_path)
+        assert is_bare(tmp_path) and not reads_tokenizer(tmp_path)
         (tmp_path / name).write_bytes(before)
 
 
