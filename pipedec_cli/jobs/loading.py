@@ -47,6 +47,7 @@ from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.objects.json_schema import GivenSchema, load_schema, tree_in
 from pipedec_cli.objects.schema import learn_schema, read_short, settled
 from pipedec_cli.objects.tree import tree_of
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS
 
 if TYPE_CHECKING:
     from pipedec_cli.decoding.decoder import Decoder
@@ -431,10 +432,14 @@ def load_decoder(
     import torch
 
     from pipedec_cli.decoding.decoder import load
+    from pipedec_cli.model.arguments import choose_device
+    from pipedec_cli.model.size import require_room
 
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
         log.info("Apple's GPU is not supported: the CPU is used")
         device = "cpu"
+    if choose_device(device).type == "cpu":
+        require_room(name, settings.dtype, _most_tokens(settings))
     longest = settings.max_source_tokens
     decoder = load(
         name,
@@ -458,6 +463,21 @@ def load_decoder(
         what = f"{name} is a sequential model, not a pipelined decoder"
         raise UserError(what, todo="make one with `pipedec train`")
     return decoder
+
+
+def _most_tokens(settings: RunSettings) -> int:
+    """About the most tokens whose keys and values a run keeps at once: those of its sources, and of what it writes."""
+    from pipedec_cli.model.checkpoint import PLAIN
+
+    source = settings.max_source_tokens or PLAIN.max_source_tokens
+    if settings.text:
+        # A token has at least a character, as a rule.
+        source = min(source, max(map(len, settings.text)))
+    size = settings.batch_size
+    if size == "auto":
+        size = 1
+    written = settings.max_tokens or SEQUENTIAL_LIMITS.max_tokens or 0
+    return size * (source + written)
 
 
 def apply_prompt(template: str | None, chat: bool | None, *decoders: Decoder) -> None:

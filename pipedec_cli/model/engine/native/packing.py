@@ -32,7 +32,7 @@ from pipedec_cli.model.engine.native.library import (
     cache_path,
     library,
 )
-from pipedec_cli.model.mapped import release
+from pipedec_cli.model.mapped import close_holes, release
 
 #: Bytes of a large page, to which packed weights are aligned, and of a word.
 LARGE_PAGE: Final = 1 << 21
@@ -450,6 +450,7 @@ class _Packing:
             self._pack(filling)
             for piece in filling.pieces:
                 release(piece.weight.data)
+            close_holes()
             # Both halves of a weight follow each other.
             last = filling.pieces[-1].weight
             is_shared = later is not None and later.pieces[0].weight is last
