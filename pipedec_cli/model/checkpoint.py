@@ -421,4 +421,4 @@ def _as_stored(model: Any) -> dict[str, torch.Tensor]:
 def _is_bfloat16(weight: torch.Tensor) -> bool:
     """Whether float32 numbers end in 16 bits that are 0, as those that were bfloat16."""
     words = weight.detach().reshape(-1).view(torch.int32)
-    return all(not (some & 0xFFFF).any() for some in words.split(1 << 20))
+    return all(not (some & 0xFFFF).any() for some in torch.split(words, 1 << 20))

@@ -150,17 +150,23 @@ def pack(
     looked_up = spec.stack.embed_tokens.weight
     embedding = None
     is_table = isinstance(looked_up, Blocks) and not tied
-    if not tied and not is_table:
-        narrow = torch.bfloat16 if dtype in INTEGERS else dtype
-        is_copied = consume and spec.head is not None
-        embedding = looked_up.detach().to(narrow, copy=is_copied).contiguous()
+    has_rows = not tied and not is_table
+    # An encoder reads those of its decoder.
+    is_packed = has_rows and consume and spec.head is not None
+    narrow = torch.bfloat16 if dtype in INTEGERS else dtype
+    if has_rows and not is_packed:
+        embedding = looked_up.detach().to(narrow).contiguous()
         packing.point(packing.model, "embedding", embedding)
     packing.add_layers()
     if is_table:
         packing.add_table(spec.stack.embed_tokens)
+    if is_packed:
+        packing.rows = _Rows(looked_up.detach(), narrow)
     packing.fill(files, consume=consume, keep=None if tied or is_table else looked_up)
     if tied and spec.head is not None:
         packing.model.table = packing.model.head
+    if packing.rows is not None:
+        embedding = packing.rows.packed
     if consume:
         _let_go(spec, looked_up, embedding)
     return NativeWeights(kernels, packing.model, dtype, packing.kept)
@@ -216,6 +222,34 @@ class _Filling(NamedTuple):
     offset: int
 
 
+@dataclass
+class _Rows:
+    """Embeddings that are looked up, which stand behind the matrices in another dtype."""
+
+    weight: Tensor
+    dtype: torch.dtype
+    packed: Tensor | None = None
+
+    @property
+    def bytes(self) -> int:
+        return int(self.weight.numel() * self.dtype.itemsize)
+
+    def point_into(self, stored: Tensor) -> Tensor:
+        """The packed embeddings: the last bytes of these."""
+        rows = stored[len(stored) - self.bytes :].view(self.dtype)
+        self.packed = rows.view(self.weight.shape)
+        return self.packed
+
+    def copy_into(self, stored: Tensor) -> None:
+        """Copy the embeddings, some at a time."""
+        packed = self.point_into(stored)
+        size = max(1, TOGETHER // self.weight.shape[1])
+        for first in range(0, len(self.weight), size):
+            some = self.weight[first : first + size]
+            packed[first : first + size] = some
+            release(some)
+
+
 class _Packing:
     """A model in the making: its structure, the tensors that it points to, and the matrices that are to be packed."""
 
@@ -237,6 +271,7 @@ class _Packing:
         self.kept: list[object] = [self.layers]
         self._fillings = list[_Filling]()
         self._words = 0
+        self.rows: _Rows | None = None
 
     def point(self, struct: Structure, name: str, tensor: Tensor) -> None:
         """Have a field point to a tensor."""
@@ -417,7 +452,8 @@ class _Packing:
         self, files: tuple[Path, ...], *, consume: bool, keep: Tensor | None
     ) -> None:
         """Pack all matrices into one piece of memory, or take it from the cache. `consume` empties each one that is packed, except `keep`."""
-        size = -(-self._words * WORD // LARGE_PAGE) * LARGE_PAGE
+        size = self._words * WORD + (self.rows.bytes if self.rows else 0)
+        size = -(-size // LARGE_PAGE) * LARGE_PAGE
         place = None
         if files and size >= store.FEWEST_BYTES:
             place = store.place_of(files, self._facts())
@@ -432,12 +468,15 @@ class _Packing:
             for filling in self._fillings if consume else ():
                 _empty(filling, kept)
         self.kept.append(stored)
+        if self.rows:
+            self.point(self.model, "embedding", self.rows.point_into(stored))
 
     def _facts(self) -> str:
         """All that decides what the packed bytes are, but for the files."""
         source = cache_path("", self.kernels.features).name
         kinds = [(each.part.kind, each.offset) for each in self._fillings]
-        return f"{source} {self.kernels.panel} {self.dtype} {kinds}"
+        rows = self.rows.dtype if self.rows else None
+        return f"{source} {self.kernels.panel} {self.dtype} {kinds} {rows}"
 
     def _fill_anew(self, size: int, *, consume: bool, kept: int | None) -> Tensor:
         """Pack all matrices, one after the other: no two are in memory twice at a time."""
@@ -456,6 +495,8 @@ class _Packing:
             is_shared = later is not None and later.pieces[0].weight is last
             if consume and not is_shared:
                 _empty(filling, kept)
+        if self.rows:
+            self.rows.copy_into(stored)
         return stored
 
     def _point_into(self, stored: Tensor) -> None:
