@@ -29,12 +29,14 @@ from pipedec_cli.model.arguments import (
     check_texts,
     choose_device,
     choose_dtype,
+    computes_bfloat16,
 )
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.choice import Choice
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.model.engine.native.kinds import INTEGERS
-from pipedec_cli.model.engine.native.library import BuildError
+from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.size import is_bfloat16
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.objects.chunks import Chunks
 from pipedec_cli.objects.codec import FieldCodec
@@ -396,8 +398,9 @@ def load(
 
     `dtype` is ``float32``, ``bfloat16``, on a CPU ``int8``, ``int4`` or, of a GGUF
     file, ``stored``, on a GPU ``float16``. By default it is ``float32``, and of a GGUF
-    file on a CPU ``stored``, if its blocks are computed here. `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; see `Decoder`
-    for the rest. A UserError if the checkpoint or the device is not there, or the
+    file on a CPU ``stored``, if its blocks are computed here. Without compiled kernels
+    it is ``bfloat16`` where files hold that, and the CPU multiplies it. `device` is
+    ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; see `Decoder` for the rest. A UserError if the checkpoint or the device is not there, or the
     model's family is not supported.
     """
     where = choose_device(device)
@@ -418,10 +421,25 @@ def _load_by_default(
     name: str, device: torch.device, *, consume: bool
 ) -> tuple[str, Checkpoint]:
     """The default dtype's name, and a checkpoint to be computed in it; see `load`."""
-    if consume and device.type == "cpu" and is_gguf(name):
-        with suppress(BuildError):
-            return "stored", _load_in("stored", name, device, consume=consume)
+    dtype = usual_dtype(name, device, consume=consume)
+    with suppress(BuildError):  # blocks that are not computed here
+        return dtype, _load_in(dtype, name, device, consume=consume)
     return "float32", _load_in("float32", name, device, consume=consume)
+
+
+def usual_dtype(name: str, device: torch.device, *, consume: bool = True) -> str:
+    """The name of the dtype that a model is computed in where none is asked for; see `load`."""
+    if device.type != "cpu":
+        return "float32"
+    if is_gguf(name):
+        return "stored" if consume else "float32"
+    if is_bfloat16(Path(name)) and computes_bfloat16():
+        try:
+            library()
+        except BuildError:
+            # torch multiplies it as fast, and it takes half of the memory.
+            return "bfloat16"
+    return "float32"
 
 
 def _load_in(

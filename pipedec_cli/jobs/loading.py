@@ -50,6 +50,8 @@ from pipedec_cli.objects.tree import tree_of
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS
 
 if TYPE_CHECKING:
+    import torch
+
     from pipedec_cli.decoding.decoder import Decoder
     from pipedec_cli.model.checkpoint import Checkpoint
     from pipedec_cli.objects.rows import Rows
@@ -426,25 +428,20 @@ def load_decoder(
     """
     model = model or settings.model
     name = find_model(model, settings.place)
-    device = settings.device
     log.info(f"loading {role}{name} …")  # torch as well, which takes some seconds
 
-    import torch
-
-    from pipedec_cli.decoding.decoder import load
-    from pipedec_cli.model.arguments import choose_device
+    from pipedec_cli.decoding.decoder import load, usual_dtype
     from pipedec_cli.model.size import require_room
 
-    if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
-        log.info("Apple's GPU is not supported: the CPU is used")
-        device = "cpu"
-    if choose_device(device).type == "cpu":
-        require_room(name, settings.dtype, _most_tokens(settings))
+    where = _device_of(settings)
+    if where.type == "cpu":
+        dtype = settings.dtype or usual_dtype(name, where)
+        require_room(name, dtype, _most_tokens(settings))
     longest = settings.max_source_tokens
     decoder = load(
         name,
         dtype=settings.dtype,
-        device=device,
+        device=str(where),
         max_source_tokens=longest,
         consume=consume,
     )
@@ -463,6 +460,19 @@ def load_decoder(
         what = f"{name} is a sequential model, not a pipelined decoder"
         raise UserError(what, todo="make one with `pipedec train`")
     return decoder
+
+
+def _device_of(settings: RunSettings) -> torch.device:
+    """The device that decodes."""
+    import torch
+
+    from pipedec_cli.model.arguments import choose_device
+
+    device = settings.device
+    if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
+        log.info("Apple's GPU is not supported: the CPU is used")
+        device = "cpu"
+    return choose_device(device)
 
 
 def _most_tokens(settings: RunSettings) -> int:

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psutil
 
@@ -117,13 +118,26 @@ def _shapes(file: Path) -> Iterator[tuple[str, Sequence[int]]]:
         for name, (shape, _, _) in read_header(file).tensors.items():
             yield name, shape
         return
-    # Not by safetensors, which maps the whole file: that fails where memory is smaller.
+    for name, entry in _header(file).items():
+        yield name, entry["shape"]
+
+
+def _header(file: Path) -> dict[str, Any]:
+    """What safetensors says of its tensors. It is read by itself: safetensors maps the file, which fails where memory is smaller."""
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(8), "little")
-        header = json.loads(opened.read(min(size, _LONGEST)))
-    for name, entry in header.items():
-        if name != "__metadata__":
-            yield name, entry["shape"]
+        header: dict[str, Any] = json.loads(opened.read(min(size, _LONGEST)))
+    header.pop("__metadata__", None)
+    return header
+
+
+def is_bfloat16(folder: Path) -> bool:
+    """Whether a folder's safetensors hold nothing but bfloat16."""
+    dtypes = set[str]()
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        for file in folder.glob("model*.safetensors"):
+            dtypes |= {entry["dtype"] for entry in _header(file).values()}
+    return dtypes == {"BF16"}
 
 
 def free_memory(root: Path = Path("/")) -> int:
@@ -157,7 +171,7 @@ def _file_pages(folder: Path) -> int:
     return 0
 
 
-def require_room(name: str, dtype: str | None, tokens: int) -> None:
+def require_room(name: str, dtype: str, tokens: int) -> None:
     """Say what a large model takes on a CPU; a UserError if its weights cannot fit into the free memory.
 
     `dtype` is as `decoder.load` takes it, `tokens` the most that are kept of all texts
@@ -166,7 +180,6 @@ def require_room(name: str, dtype: str | None, tokens: int) -> None:
     size = size_of(name)
     if size is None:
         return
-    dtype = dtype or ("stored" if is_gguf(name) else "float32")
     weights = size.weight_bytes(dtype)
     if weights < SMALL:
         return

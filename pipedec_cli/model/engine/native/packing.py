@@ -148,27 +148,15 @@ def pack(
         packing.model.vocabulary = beside.struct.vocabulary
         tied = not beside.struct.embedding
     looked_up = spec.stack.embed_tokens.weight
-    embedding = None
-    is_table = isinstance(looked_up, Blocks) and not tied
-    has_rows = not tied and not is_table
-    # An encoder reads those of its decoder.
-    is_packed = has_rows and consume and spec.head is not None
-    narrow = torch.bfloat16 if dtype in INTEGERS else dtype
-    if has_rows and not is_packed:
-        embedding = looked_up.detach().to(narrow).contiguous()
-        packing.point(packing.model, "embedding", embedding)
     packing.add_layers()
-    if is_table:
-        packing.add_table(spec.stack.embed_tokens)
-    if is_packed:
-        packing.rows = _Rows(looked_up.detach(), narrow)
-    packing.fill(files, consume=consume, keep=None if tied or is_table else looked_up)
+    if not tied:
+        packing.add_embedding(consume=consume)
+    is_emptied = tied or isinstance(looked_up, Blocks)
+    packing.fill(files, consume=consume, keep=None if is_emptied else looked_up)
     if tied and spec.head is not None:
         packing.model.table = packing.model.head
-    if packing.rows is not None:
-        embedding = packing.rows.packed
     if consume:
-        _let_go(spec, looked_up, embedding)
+        _let_go(spec, looked_up, packing.embedding)
     return NativeWeights(kernels, packing.model, dtype, packing.kept)
 
 
@@ -222,27 +210,24 @@ class _Filling(NamedTuple):
     offset: int
 
 
-@dataclass
-class _Rows:
+class _Rows(NamedTuple):
     """Embeddings that are looked up, which stand behind the matrices in another dtype."""
 
     weight: Tensor
     dtype: torch.dtype
-    packed: Tensor | None = None
 
     @property
     def bytes(self) -> int:
         return int(self.weight.numel() * self.dtype.itemsize)
 
-    def point_into(self, stored: Tensor) -> Tensor:
-        """The packed embeddings: the last bytes of these."""
+    def within(self, stored: Tensor) -> Tensor:
+        """The packed embeddings: the last bytes of all that is stored."""
         rows = stored[len(stored) - self.bytes :].view(self.dtype)
-        self.packed = rows.view(self.weight.shape)
-        return self.packed
+        return rows.view(self.weight.shape)
 
     def copy_into(self, stored: Tensor) -> None:
         """Copy the embeddings, some at a time."""
-        packed = self.point_into(stored)
+        packed = self.within(stored)
         size = max(1, TOGETHER // self.weight.shape[1])
         for first in range(0, len(self.weight), size):
             some = self.weight[first : first + size]
@@ -271,7 +256,8 @@ class _Packing:
         self.kept: list[object] = [self.layers]
         self._fillings = list[_Filling]()
         self._words = 0
-        self.rows: _Rows | None = None
+        self.embedding: Tensor | None = None
+        self._rows: _Rows | None = None
 
     def point(self, struct: Structure, name: str, tensor: Tensor) -> None:
         """Have a field point to a tensor."""
@@ -305,9 +291,26 @@ class _Packing:
                 modules = layer.matrices[_OF_SOURCE]
                 self._add(self.layers[number].cross_kv, _OF_SOURCE, number, modules)
 
-    def add_table(self, module: Any) -> None:
-        """Add the matrix whose columns are embeddings, where that is not the output matrix."""
-        self._add(self.model.table, "head", 0, [module])
+    def add_embedding(self, *, consume: bool) -> None:
+        """Add the embeddings that are looked up, where they are not the output matrix.
+
+        Those of a decoder are packed as well if the model is consumed, and its encoder
+        reads them. In blocks they are a matrix whose columns are embeddings.
+        """
+        module = self.spec.stack.embed_tokens
+        if isinstance(module.weight, Blocks):
+            self._add(self.model.table, "head", 0, [module])
+            return
+        weight = module.weight.detach()
+        narrow = torch.bfloat16 if self.dtype in INTEGERS else self.dtype
+        if consume and self.spec.head is not None:
+            self._rows = _Rows(weight, narrow)
+        else:
+            self._point_to_embedding(weight.to(narrow).contiguous())
+
+    def _point_to_embedding(self, embedding: Tensor) -> None:
+        self.embedding = embedding
+        self.point(self.model, "embedding", embedding)
 
     def _point_to_biases(self, struct: LayerStruct, modules: Sequence[Any]) -> None:
         """Add the biases of queries, keys and values, if they have some."""
@@ -452,7 +455,7 @@ class _Packing:
         self, files: tuple[Path, ...], *, consume: bool, keep: Tensor | None
     ) -> None:
         """Pack all matrices into one piece of memory, or take it from the cache. `consume` empties each one that is packed, except `keep`."""
-        size = self._words * WORD + (self.rows.bytes if self.rows else 0)
+        size = self._words * WORD + (self._rows.bytes if self._rows else 0)
         size = -(-size // LARGE_PAGE) * LARGE_PAGE
         place = None
         if files and size >= store.FEWEST_BYTES:
@@ -468,14 +471,14 @@ class _Packing:
             for filling in self._fillings if consume else ():
                 _empty(filling, kept)
         self.kept.append(stored)
-        if self.rows:
-            self.point(self.model, "embedding", self.rows.point_into(stored))
+        if self._rows:
+            self._point_to_embedding(self._rows.within(stored))
 
     def _facts(self) -> str:
         """All that decides what the packed bytes are, but for the files."""
         source = cache_path("", self.kernels.features).name
         kinds = [(each.part.kind, each.offset) for each in self._fillings]
-        rows = self.rows.dtype if self.rows else None
+        rows = self._rows.dtype if self._rows else None
         return f"{source} {self.kernels.panel} {self.dtype} {kinds} {rows}"
 
     def _fill_anew(self, size: int, *, consume: bool, kept: int | None) -> Tensor:
@@ -495,8 +498,8 @@ class _Packing:
             is_shared = later is not None and later.pieces[0].weight is last
             if consume and not is_shared:
                 _empty(filling, kept)
-        if self.rows:
-            self.rows.copy_into(stored)
+        if self._rows:
+            self._rows.copy_into(stored)
         return stored
 
     def _point_into(self, stored: Tensor) -> None:
