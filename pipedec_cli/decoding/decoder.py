@@ -23,17 +23,20 @@ from pipedec_cli.data.trained import is_gguf
 from pipedec_cli.decoding.plans import FieldPlan, TextPlan
 from pipedec_cli.decoding.text_reader import TextReader
 from pipedec_cli.model.arguments import (
-    INT4,
+    DTYPES,
     STORED,
     check_positive_int,
     check_texts,
     choose_device,
     choose_dtype,
+    computes_bfloat16,
 )
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.choice import Choice
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
-from pipedec_cli.model.engine.native.library import BuildError
+from pipedec_cli.model.engine.native.kinds import INTEGERS
+from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.size import is_bfloat16
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.objects.chunks import Chunks
 from pipedec_cli.objects.codec import FieldCodec
@@ -103,8 +106,6 @@ class Decoder:
     at a time, near-ties apart.
     """
 
-    #: The name of the dtype, as `load` takes it.
-    dtype = "float32"
     #: In exact mode, what guesses the text; see `ExactDecoder`.
     drafter: Drafting | None = None
     #: The plan, if rows are blind; see `blind_decoder`.
@@ -117,7 +118,7 @@ class Decoder:
         batch_size: int = 1,
         max_source_tokens: int | None = None,
         consume: bool = False,
-        quantize: torch.dtype | None = None,
+        dtype: str = "float32",
     ) -> None:
         """Take a checkpoint. Its weights are laid out for the engine when they are first needed.
 
@@ -127,8 +128,8 @@ class Decoder:
             max_source_tokens: Replaces the checkpoint's.
             consume: Empties the model's own matrices when they are laid out, so that
                 they are in memory once: afterwards only the model's config can be used.
-            quantize: Rounds the weights to int8 or int4; a UserError if that is not
-                possible.
+            dtype: As `load` takes it. int8 and int4 round matrices; a UserError if that
+                is not possible.
         """
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or PLAIN
@@ -137,6 +138,9 @@ class Decoder:
         if longest is not None:
             self.text.max_source_tokens = longest
         self.batch_size = check_positive_int("batch_size", batch_size) or 1
+        self.dtype = dtype
+        kind = DTYPES[dtype]
+        quantize = kind if kind in INTEGERS else None
         self._lay_out = cache(
             partial(lay_out, checkpoint.model, consume=consume, quantize=quantize)
         )
@@ -409,37 +413,58 @@ def load(
 
     `dtype` is ``float32``, ``bfloat16``, on a CPU ``int8``, ``int4`` or, of a GGUF
     file, ``stored``, on a GPU ``float16``. By default it is ``float32``, and of a GGUF
-    file on a CPU ``stored``, if its blocks are computed here. `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; see `Decoder`
-    for the rest. A UserError if the checkpoint or the device is not there, or the
+    file on a CPU ``stored``, if its blocks are computed here. Without compiled kernels
+    it is ``bfloat16`` where files hold that, and the CPU multiplies it. `device` is
+    ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; see `Decoder` for the rest. A UserError if the checkpoint or the device is not there, or the
     model's family is not supported.
     """
     where = choose_device(device)
-    if dtype is None and consume and where.type == "cpu" and is_gguf(name):
-        with suppress(BuildError):
-            return load(
-                name,
-                batch_size=batch_size,
-                dtype="stored",
-                device=device,
-                max_source_tokens=max_source_tokens,
-            )
-    dtype = dtype or "float32"
-    kind = choose_dtype(dtype, where)
-    if kind == STORED and not (consume and is_gguf(name)):
-        what = f"stored is for GGUF files, and {name} is none"
-        raise UserError(what, todo="use another --dtype")
-    quantize = kind if kind in (torch.int8, INT4, STORED) else None
-    computed = kind if consume and where.type == "cpu" else None
-    loaded = torch.float32 if quantize else kind
-    checkpoint = load_checkpoint(
-        str(name), dtype=loaded, device=str(where), computed=computed
-    )
-    decoder = Decoder(
+    if dtype is None:
+        dtype, checkpoint = _load_by_default(str(name), where, consume=consume)
+    else:
+        checkpoint = _load_in(dtype, str(name), where, consume=consume)
+    return Decoder(
         checkpoint,
         batch_size=batch_size,
         max_source_tokens=max_source_tokens,
         consume=consume,
-        quantize=quantize,
+        dtype=dtype,
     )
-    decoder.dtype = dtype
-    return decoder
+
+
+def _load_by_default(
+    name: str, device: torch.device, *, consume: bool
+) -> tuple[str, Checkpoint]:
+    """The default dtype's name, and a checkpoint to be computed in it; see `load`."""
+    dtype = usual_dtype(name, device, consume=consume)
+    with suppress(BuildError):  # blocks that are not computed here
+        return dtype, _load_in(dtype, name, device, consume=consume)
+    return "float32", _load_in("float32", name, device, consume=consume)
+
+
+def usual_dtype(name: str, device: torch.device, *, consume: bool = True) -> str:
+    """The name of the dtype that a model is computed in where none is asked for; see `load`."""
+    if device.type != "cpu":
+        return "float32"
+    if is_gguf(name):
+        return "stored" if consume else "float32"
+    if is_bfloat16(Path(name)) and computes_bfloat16():
+        try:
+            library()
+        except BuildError:
+            # torch multiplies it as fast, and it takes half of the memory.
+            return "bfloat16"
+    return "float32"
+
+
+def _load_in(
+    dtype: str, name: str, device: torch.device, *, consume: bool
+) -> Checkpoint:
+    """A checkpoint to be computed in a dtype."""
+    kind = choose_dtype(dtype, device)
+    if kind == STORED and not (consume and is_gguf(name)):
+        what = f"stored is for GGUF files, and {name} is none"
+        raise UserError(what, todo="use another --dtype")
+    computed = kind if consume and device.type == "cpu" else None
+    loaded = torch.float32 if kind in INTEGERS else kind
+    return load_checkpoint(name, dtype=loaded, device=str(device), computed=computed)

@@ -54,6 +54,7 @@ def bench(
 
     with loaded(settings, str(choose_device(settings.device))) as decoders:
         checkpoint = decoders[0].checkpoint
+        model = _in_words(settings.model, checkpoint)
         if checkpoint.places is not None and lengths.source > checkpoint.places:
             places = f"{settings.model} has {checkpoint.places:,} places for them"
             what = f"sources of {lengths.source:,} tokens, and {places}"
@@ -64,7 +65,6 @@ def bench(
         entries, conditions = measure(
             settings, planned, peers, checkpoint, longest, listen, forced=True
         )
-        model = _in_words(settings.model, checkpoint)
     size = max(settings.batch_sizes)
     comparison = Bench(
         entries=tuple(entries),
@@ -133,6 +133,7 @@ def loaded(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
     from pipedec_cli.decoding.decoder import load
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
     from pipedec_cli.model.scratch import make_model, shape_of, train_tokenizer
+    from pipedec_cli.model.size import require_room
 
     name = settings.model
     with TemporaryDirectory(prefix="pipedec-bench-") as folder:
@@ -153,8 +154,13 @@ def loaded(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
             save_checkpoint(fresh, Path(folder))
             name = folder
         decoders = []
+        # Only transformers runs the loaded model itself.
+        consume = "transformers" not in settings.compare
+        tokens = max(settings.batch_sizes) * (settings.source or _SOURCE)
         for dtype in settings.dtypes:
-            decoders.append(load(name, dtype=dtype, device=device, consume=False))
+            if device == "cpu":
+                require_room(name, dtype, tokens)
+            decoders.append(load(name, dtype=dtype, device=device, consume=consume))
         warn_uncompiled(decoders[0].checkpoint)
         yield decoders
 

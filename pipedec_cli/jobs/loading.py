@@ -51,8 +51,11 @@ from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.objects.json_schema import GivenSchema, load_schema, tree_in
 from pipedec_cli.objects.schema import learn_schema, read_short, settled
 from pipedec_cli.objects.tree import tree_of
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS
 
 if TYPE_CHECKING:
+    import torch
+
     from pipedec_cli.decoding.decoder import Decoder
     from pipedec_cli.model.checkpoint import Checkpoint
     from pipedec_cli.objects.rows import Rows
@@ -451,21 +454,20 @@ def load_decoder(
     """
     model = model or settings.model
     name = find_model(model, settings.place)
-    device = settings.device
     log.info(f"loading {role}{name} …")  # torch as well, which takes some seconds
 
-    import torch
+    from pipedec_cli.decoding.decoder import load, usual_dtype
+    from pipedec_cli.model.size import require_room
 
-    from pipedec_cli.decoding.decoder import load
-
-    if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
-        log.info("Apple's GPU is not supported: the CPU is used")
-        device = "cpu"
+    where = _device_of(settings)
+    if where.type == "cpu":
+        dtype = settings.dtype or usual_dtype(name, where)
+        require_room(name, dtype, _most_tokens(settings))
     longest = settings.max_source_tokens
     decoder = load(
         name,
         dtype=settings.dtype,
-        device=device,
+        device=str(where),
         max_source_tokens=longest,
         consume=consume,
     )
@@ -483,6 +485,34 @@ def load_decoder(
         what = f"{name} is a sequential model, not a pipelined decoder"
         raise UserError(what, todo="make one with `pipedec train`")
     return decoder
+
+
+def _device_of(settings: GenerateSettings) -> torch.device:
+    """The device that decodes."""
+    import torch
+
+    from pipedec_cli.model.arguments import choose_device
+
+    device = settings.device
+    if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
+        log.info("Apple's GPU is not supported: the CPU is used")
+        device = "cpu"
+    return choose_device(device)
+
+
+def _most_tokens(settings: GenerateSettings) -> int:
+    """About the most tokens whose keys and values a run keeps at once: those of its sources, and of what it writes."""
+    from pipedec_cli.model.checkpoint import PLAIN
+
+    source = settings.max_source_tokens or PLAIN.max_source_tokens
+    if settings.text:
+        # A token has at least a character, as a rule.
+        source = min(source, max(map(len, settings.text)))
+    size = settings.batch_size
+    if size == "auto":
+        size = 1
+    written = settings.max_tokens or SEQUENTIAL_LIMITS.max_tokens or 0
+    return size * (source + written)
 
 
 def apply_prompt(template: str | None, chat: bool | None, *decoders: Decoder) -> None:

@@ -114,6 +114,9 @@ class Checkpoint:
     #: The first of its `ends`, if it is not the first that its files name: in a chat
     #: the end of a turn.
     main_end: int | None = None
+    #: Whether only some weights were trained. The others are saved in 16 bits, if their
+    #: files held them so.
+    is_partly_trained: bool = False
 
     @property
     def backbone(self) -> Backbone:
@@ -411,7 +414,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
                 model.config.save_pretrained(written)
                 lora.save_adapters(model, written)
             else:
-                model.save_pretrained(written)
+                weights = _as_stored(model) if checkpoint.is_partly_trained else None
+                model.save_pretrained(written, state_dict=weights)
             checkpoint.tokenizer.save_pretrained(written)
         if checkpoint.segmenter is not None:
             save_segmenter(written, checkpoint.segmenter)
@@ -425,3 +429,21 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         for file in sorted(written.iterdir(), key=lambda file: file.name == CONFIG):
             file.chmod(mode)
             file.replace(folder / file.name)
+
+
+def _as_stored(model: Any) -> dict[str, torch.Tensor]:
+    """The weights of a model, in bfloat16 those whose numbers it holds, all others as they are. Tied ones stay one."""
+    narrow = dict[int, torch.Tensor]()  # by address
+    weights = model.state_dict()
+    for weight in weights.values():
+        place = weight.data_ptr()
+        if place not in narrow:
+            is_exact = weight.dtype == torch.float32 and _is_bfloat16(weight)
+            narrow[place] = weight.bfloat16() if is_exact else weight
+    return {name: narrow[weight.data_ptr()] for name, weight in weights.items()}
+
+
+def _is_bfloat16(weight: torch.Tensor) -> bool:
+    """Whether float32 numbers end in 16 bits that are 0, as those that were bfloat16."""
+    words = weight.detach().reshape(-1).view(torch.int32)
+    return all(not (some & 0xFFFF).any() for some in torch.split(words, 1 << 20))

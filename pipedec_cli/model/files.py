@@ -1,8 +1,9 @@
 """A model and its tokenizer from a folder's own files, without transformers, whose import takes seconds.
 
 The compiled kernels need weights and a config alone. They are read here if transformers
-5 wrote the folder: it completes config.json and tokenizer.json when it writes them. All
-else, and whatever does not fit, is left to transformers.
+5 wrote the folder: it completes config.json and tokenizer.json when it writes them. Of
+other folders `foreign` reads the weights, and transformers the rest. Whatever does not
+fit is left to transformers.
 """
 
 import json
@@ -229,21 +230,35 @@ def _read_fitting(
     check_config(config)
     if config.is_encoder_decoder and config.decoder_start_token_id is None:
         return None  # generation_config.json may name it
-    kernels = library()
-    if config.is_encoder_decoder and encoder_dtype(kernels, computed) is None:
+    if not is_compiled(config, computed):
         return None
     tokenizer = FileTokenizer(folder, config.model_type)
-    check_tokenizer(tokenizer, config.vocab_size, str(folder))
     if files:
         mappings = [Mapping(file) for file in files]
         weights = read_weights(folder, mappings, dtype)
         model = BareModel(config, weights, dtype, mappings)
     else:
         model = read_bare(folder, config, dtype)
-    check_spec(describe(model), kernels, computed)
-    if config.is_encoder_decoder:
-        check_spec(describe_t5(model.encoder), kernels, computed)
+    check_whole(model, tokenizer, folder, computed)
     return model, tokenizer, content.get(KEY)
+
+
+def is_compiled(config: Any, dtype: torch.dtype) -> bool:
+    """Whether there are kernels for all of a model of this config, in a dtype."""
+    if config.model_type not in COMPILED:
+        return False
+    return not config.is_encoder_decoder or encoder_dtype(library(), dtype) is not None
+
+
+def check_whole(
+    model: BareModel, tokenizer: Any, folder: Path, dtype: torch.dtype
+) -> None:
+    """Raise an error unless the kernels can compute a model in a dtype, and the tokenizer is the model's."""
+    config: Any = model.config
+    check_tokenizer(tokenizer, config.vocab_size, str(folder))
+    check_spec(describe(model), library(), dtype)
+    if config.is_encoder_decoder:
+        check_spec(describe_t5(model.encoder), library(), dtype)
 
 
 def _config_of(folder: Path, content: dict[str, Any]) -> SimpleNamespace:
@@ -259,9 +274,7 @@ def _config_of(folder: Path, content: dict[str, Any]) -> SimpleNamespace:
 
 
 def _is_whole(folder: Path, config: SimpleNamespace) -> bool:
-    """Whether transformers 5 wrote the folder of a family with kernels, and no file adds to the usual ones."""
+    """Whether transformers 5 wrote the folder, and no file adds to the usual ones."""
     if not config.transformers_version.startswith("5."):
-        return False
-    if config.model_type not in COMPILED:
         return False
     return not any((folder / name).exists() for name in _OLDER)

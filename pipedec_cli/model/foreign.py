@@ -6,16 +6,8 @@ from typing import Any
 import torch
 
 from pipedec_cli.model.bare import read_bare
-from pipedec_cli.model.engine.native.describing import FAMILIES, describe
-from pipedec_cli.model.engine.native.library import library
-from pipedec_cli.model.engine.native.packing import check_spec
-from pipedec_cli.model.families import backbone_of
-from pipedec_cli.model.pretrained import (
-    check_tokenizer,
-    load_config,
-    load_tokenizer,
-    quiet,
-)
+from pipedec_cli.model.files import check_whole, is_compiled
+from pipedec_cli.model.pretrained import load_config, load_tokenizer, quiet
 
 
 def read_foreign(folder: Path, dtype: torch.dtype, computed: torch.dtype) -> Any:
@@ -32,13 +24,11 @@ def read_foreign(folder: Path, dtype: torch.dtype, computed: torch.dtype) -> Any
     try:
         with quiet():
             config, content = load_config(str(folder), local=True)
-            is_compiled = config.model_type in FAMILIES
-            if not is_compiled or not backbone_of(config).prompted:
+            if not is_compiled(config, computed):
                 return None
             model = read_bare(folder, config, dtype)
-            check_spec(describe(model), library(), computed)
             tokenizer = load_tokenizer(str(folder), config, local=True)
-            check_tokenizer(tokenizer, config.vocab_size, str(folder))
+            check_whole(model, tokenizer, folder, computed)
     except Exception:  # whatever does not fit: transformers says it in its words
         return None
     return model, tokenizer, content

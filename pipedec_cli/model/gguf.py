@@ -145,9 +145,17 @@ class _Reader:
             )
         if inner != _TEXT:
             return self.numbers(f"{count}{_NUMBERS[inner]}")
-        for _ in range(count):
-            self.take(*self.numbers("Q"))
+        self._pass_texts(count)
         return count
+
+    def _pass_texts(self, count: int) -> None:
+        """Go behind so many texts: a vocabulary has hundreds of thousands."""
+        place = self.place
+        for _ in range(count):
+            length = self.content[place : place + 8]
+            place += 8 + int.from_bytes(length, "little")
+        self.place = min(place, len(self.content))
+        self.take(place - self.place)  # refuses what is cut short
 
 
 #: Families by llama.cpp's names, and what transformers calls them. Mistral's files say

@@ -1,5 +1,6 @@
 """Weights in files that are mapped: what is read of them can be given back to the system."""
 
+import ctypes
 import json
 import mmap
 from collections.abc import Iterator
@@ -31,6 +32,10 @@ class Mapping:
             self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         _MAPPINGS.add(self)
+
+    def bytes(self, first: int, size: int) -> bytes:
+        """So many bytes of the file, from one on."""
+        return self._memory[first : first + size]
 
     def tensor(self, dtype: torch.dtype, shape: tuple[int, ...], first: int) -> Tensor:
         """A tensor of this dtype and shape whose numbers begin at the byte `first` of the file: a part of it, no copy.
@@ -65,6 +70,13 @@ class Mapping:
 _MAPPINGS: Final = WeakSet[Mapping]()
 
 
+def close_holes() -> None:
+    """Give memory back to the system that was freed between pieces that are in use. glibc keeps it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def release(tensor: Tensor) -> None:
     """Give the memory of a tensor back that is a part of a mapped file. Any other tensor is left as it is."""
     size = tensor.numel() * tensor.itemsize
@@ -78,12 +90,10 @@ def read_safetensors(mapping: Mapping) -> Iterator[tuple[str, Tensor]]:
 
     An error of safetensors' own for a damaged file.
     """
-    path = mapping.path
-    with safe_open(path, "pt") as file:  # refuses what is damaged
+    with safe_open(mapping.path, "pt") as file:  # refuses what is damaged
         names = [*file.keys()]  # it is no dict
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
+    size = int.from_bytes(mapping.bytes(0, 8), "little")
+    header = json.loads(mapping.bytes(8, size))
     for name in names:
         entry = header[name]
         if entry["dtype"] not in DTYPES:

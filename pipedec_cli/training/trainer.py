@@ -103,6 +103,7 @@ def train(
     checkpoint.model.eval()
     if lora.adapted(checkpoint.model):
         lora.merge(checkpoint.model)
+        checkpoint.is_partly_trained = True
     trainer.save_model(str(folder))
     return _result(trainer, kept, hyper.update_size, time.perf_counter() - began)
 

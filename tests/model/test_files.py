@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.metrics.multispan import MultiSpanQA
+from pipedec_cli.model.arguments import computes_bfloat16
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from pipedec_cli.model.files import BareModel, FileTokenizer, read_folder
 from tests.checkpoints import change
@@ -61,6 +62,10 @@ def _letters_tokenizer():
 
 def is_bare(folder):
     return isinstance(load(folder, device="cpu").checkpoint.model, BareModel)
+
+
+def reads_tokenizer(folder):
+    return isinstance(load(folder, device="cpu").text.tokenizer, FileTokenizer)
 
 
 def save_with(folder, weights):
@@ -178,8 +183,10 @@ def test_a_damaged_file_is_left_to_transformers(name, tmp_path):
     assert read_folder(tmp_path, torch.float32, torch.float32) is None
 
 
-def test_a_folder_that_transformers_5_has_not_written_is_left_to_transformers(tmp_path):
-    assert is_bare(saved(tmp_path))
+def test_the_tokenizer_of_a_folder_that_transformers_5_has_not_written_is_left_to_transformers(
+    tmp_path,
+):
+    assert reads_tokenizer(saved(tmp_path))
     change(tmp_path / "tokenizer_config.json", eos_token="w5")
     assert (
         load(tmp_path, device="cpu").text.tokenizer.special_tokens_map["eos_token"]
@@ -191,9 +198,9 @@ def test_a_folder_that_transformers_5_has_not_written_is_left_to_transformers(tm
         ("config.json", {"transformers_version": "4.57.0"}),
     ]:
         before = (tmp_path / name).read_bytes()
-        assert is_bare(tmp_path)
+        assert reads_tokenizer(tmp_path)
         change(tmp_path / name, **values)
-        assert not is_bare(tmp_path)
+        assert is_bare(tmp_path) and not reads_tokenizer(tmp_path)
         (tmp_path / name).write_bytes(before)
 
 
@@ -207,6 +214,22 @@ def test_without_kernels_or_for_what_they_cannot_compute_it_is_the_whole_model(
     change(tmp_path / "config.json", feed_forward_proj="silu", dense_act_fn="silu")
     assert not is_bare(tmp_path)
     assert list(load(tmp_path, device="cpu").texts(TEXTS))
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
+def test_without_kernels_torch_computes_in_the_dtype_of_the_files(
+    monkeypatch, tmp_path, stored
+):
+    saved(tmp_path, "llama, no panel")
+    weights = load_file(tmp_path / "model.safetensors")
+    save_with(tmp_path, {name: weight.to(stored) for name, weight in weights.items()})
+    assert load(tmp_path, device="cpu").dtype == "float32"
+    monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+    decoder = load(tmp_path, device="cpu")
+    if computes_bfloat16():
+        assert decoder.checkpoint.model.dtype == stored
+        assert decoder.dtype == str(stored).removeprefix("torch.")
+    assert list(decoder.texts(TEXTS))
 
 
 def test_a_source_tree_that_is_not_installed_loads_and_scores_as_well(

@@ -38,11 +38,20 @@ def aged(folder, **changes):
 
 
 @needs_kernels
-@pytest.mark.parametrize("rope", [{}, LLAMA3, {"rope_type": "linear", "factor": 4.0}])
+@pytest.mark.parametrize(
+    ("kind", "rope"),
+    [
+        ("llama, no panel", {}),
+        ("llama, no panel", LLAMA3),
+        ("llama, no panel", {"rope_type": "linear", "factor": 4.0}),
+        ("t5", {}),
+        ("gated", {}),
+    ],
+)
 def test_a_folder_of_an_older_transformers_is_mapped_and_writes_the_same(
-    tmp_path, rope
+    tmp_path, kind, rope
 ):
-    folder = aged(saved(tmp_path, "llama, no panel"), **rope)
+    folder = aged(saved(tmp_path, kind), **rope)
     mapped = load(folder, device="cpu")
     whole = load(folder, device="cpu", consume=False)
     assert isinstance(mapped.checkpoint.model, BareModel)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from pipedec_cli.data.model_files import ADAPTER_FILES
 from pipedec_cli.model import lora
@@ -121,3 +122,23 @@ def test_weights_that_are_not_trained_may_be_in_bfloat16(tmp_path, family):
         after = load_checkpoint(str(tmp_path / f"{dtype}")).model.parameters()
         assert {weight.dtype for weight in after} == {torch.float32}
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
+
+
+@pytest.mark.parametrize("family", ["t5", "llama"])
+def test_weights_that_did_not_change_are_saved_in_the_dtype_of_their_files(
+    tmp_path, family
+):
+    stored = fresh(family)
+    stored.model.bfloat16()
+    save_checkpoint(stored, tmp_path / "base")
+    checkpoint = load_checkpoint(str(tmp_path / "base"))
+    lora.add_adapters(checkpoint.model, 4, seed=0)
+    learn(checkpoint, tmp_path / "out")
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    wide = {name for name in weights if weights[name].dtype == torch.float32}
+    assert weights.keys() == load_file(tmp_path / "base" / "model.safetensors").keys()
+    assert wide and not any(re.search("encoder|norm|embed", name) for name in wide)
+    loaded = load_checkpoint(str(tmp_path / "out"))
+    expected = weights_of(checkpoint)
+    for name, weight in weights_of(loaded).items():
+        assert weight.equal(expected[name])

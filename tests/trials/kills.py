@@ -28,7 +28,7 @@ from pipedec_cli.cli.app import main
 from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.trained import checkpoints, is_model
 from pipedec_cli.data.workspace import read_split
-from pipedec_cli.data.writing import write_json_lines
+from pipedec_cli.data.writing import cache_folder, write_json_lines
 
 #: Imported before the first fork.
 HEAVY: Final = (
@@ -48,6 +48,8 @@ class Trial:
     #: end in a refusal.
     command: str
     again: tuple[tuple[str, ...], ...] = ((),)
+    #: Of so many kills one comes where `late` says.
+    late_each = 5
 
     def __init__(self, ground: Path) -> None:
         self.ground = ground  # a workspace with data and two models
@@ -66,6 +68,10 @@ class Trial:
     def late(self, folder: Path) -> Path | None:
         """What comes near the end: every fifth kill comes just behind it, in a moment that chance seldom hits."""
         return None
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Variables of the command's environment."""
+        return {}
 
     def torn(self, folder: Path, whole: State) -> int:
         """Things that the kill has left half written and that pass for whole."""
@@ -95,6 +101,62 @@ class Generate(Trial):
         lines = out.read_bytes().splitlines(keepends=True) if out.exists() else []
         kept = b"".join(line for line in lines if line.endswith(b"\n"))
         return int(not whole["out.jsonl"].startswith(without_times(kept)))
+
+
+class Pack(Generate):
+    """Weights that are packed, and kept in a cache that holds nothing but kernels."""
+
+    command = "generate --model {ground}/wide --text red --max-tokens 2 --dtype int8 --out {folder}/out.jsonl"
+    late_each = 1
+
+    def prepare(self, folder: Path) -> None:
+        cache = folder / "cache" / "pipedec"
+        cache.mkdir(parents=True, mode=0o700)
+        for path in cache_folder().glob("kernels-*.*"):
+            shutil.copy2(path, cache)
+        if not (self.ground / "wide").exists():
+            os.waitpid(forked(self.make_model), 0)
+
+    def make_model(self) -> None:
+        """A model whose packed weights take so long to write that a kill can hit it."""
+        import torch
+
+        from pipedec_cli.data.records import Segmentation
+        from pipedec_cli.model.checkpoint import (
+            Checkpoint,
+            MethodSettings,
+            save_checkpoint,
+        )
+        from pipedec_cli.model.scratch import Shape, make_model, train_tokenizer
+
+        torch.set_num_threads(1)  # autograd's threads do not live on in a fork
+        shape = Shape(512, 3072, 4, 8, 300, 0.0, family="llama")
+        tokenizer = train_tokenizer(["red", "blue"], 300, begins=True)
+        model = make_model(shape, len(tokenizer))
+        segmentation = Segmentation("phrase", (";",), "; ")
+        settings = MethodSettings("sequential", "any", segmentation)
+        made = Checkpoint(model, tokenizer, settings, "wide")
+        save_checkpoint(made, self.ground / "wide")
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        return {"XDG_CACHE_HOME": str(folder / "cache")}
+
+    def packed(self, folder: Path) -> State:
+        """The packed weights that would be used."""
+        files = self.late(folder).glob("*.bin")
+        return {path.name: path.read_bytes() for path in files}
+
+    def state(self, folder: Path) -> State:
+        written = (folder / "out.jsonl").read_bytes()
+        return {"out.jsonl": without_times(written), **self.packed(folder)}
+
+    def late(self, folder: Path) -> Path:
+        """It is made just before the weights are written."""
+        return folder / "cache" / "pipedec" / "packed"
+
+    def torn(self, folder: Path, whole: State) -> int:
+        packed = self.packed(folder)
+        return sum(whole.get(name) != content for name, content in packed.items())
 
 
 class Train(Trial):
@@ -216,6 +278,7 @@ TRIALS: Final = {
     "train-unsaved": Unsaved,
     "train-teacher": Taught,
     "train-lora": Adapted,
+    "generate-pack": Pack,
     "import": Import,
     "report": Report,
     "segment": Segment,
@@ -228,8 +291,9 @@ def run(
     log: Path,
     after: float | None = None,
     there: Path | None = None,
+    environment: dict[str, str] | None = None,
 ) -> int | None:
-    """The exit code of a command in a fork of this process; None if it was killed.
+    """The exit code of a command in a fork of this process, with these variables; None if it was killed.
 
     It is killed after so many seconds, counted from when it began or from when a file
     is there.
@@ -239,6 +303,7 @@ def run(
         with log.open("ab") as file:
             for stream in (1, 2):
                 os.dup2(file.fileno(), stream)
+        os.environ.update(environment or {})
         sys.argv = ["pipedec", *words]
         main()
 
@@ -304,19 +369,19 @@ def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter
         return folder, trial.arguments(folder)
 
     folder, arguments = fresh()
+    environment = trial.environment(folder)
     began = time.monotonic()
-    if run(arguments, log) != 0:
+    if run(arguments, log, environment=environment) != 0:
         raise SystemExit(
             f"the undisturbed run failed: {log.read_text(encoding='utf-8')[-2000:]}"
         )
     takes, whole, counts = time.monotonic() - began, trial.state(folder), Counter[str]()
     while counts["kills"] < each:
         folder, arguments = fresh()
-        late = trial.late(folder) if counts["kills"] % 5 == 4 else None
-        if (
-            run(arguments, log, rng.uniform(0, 0.03 if late else takes), late)
-            is not None
-        ):
+        is_late = (counts["kills"] + 1) % trial.late_each == 0
+        late = trial.late(folder) if is_late else None
+        moment = rng.uniform(0, 0.03 if late else takes)
+        if run(arguments, log, moment, late, environment) is not None:
             takes *= 0.95  # a quieter machine than before
             continue
         counts["kills"] += 1
@@ -327,7 +392,7 @@ def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter
                 for word in arguments
                 if word != "--overwrite" or "--resume" not in more
             ]
-            code = run([*kept, *more], log)
+            code = run([*kept, *more], log, environment=environment)
             if code != 2:
                 break
         if code:
@@ -390,6 +455,9 @@ def start() -> None:
     }
     for name in HEAVY.split():
         importlib.import_module(name)
+    from pipedec_cli.model.engine.native import store
+
+    store.FEWEST_BYTES = 1 << 24  # so that the model of `Pack` need not be large
     faults = 0
     print(
         row("command", *COLUMNS),

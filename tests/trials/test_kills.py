@@ -2,14 +2,22 @@
 
 import pytest
 
-from tests.running import run_trial
+from tests.running import extra, run_trial
 from tests.trials.kills import TRIALS, compare
 
 
 @pytest.mark.slow
-def test_killed_commands_lose_nothing_and_end_as_undisturbed_ones():
-    table = run_trial("kills", "--each", "1")
-    assert all(f"| {name} | 1 | 0 |" in table for name in TRIALS)
+@pytest.mark.parametrize(
+    "names",
+    [
+        [name for name in TRIALS if name != "train-lora"],
+        extra("peft", ["train-lora"]),
+    ],
+)
+def test_killed_commands_lose_nothing_and_end_as_undisturbed_ones(names):
+    only = [word for name in names for word in ("--only", name)]
+    table = run_trial("kills", "--each", "1", *only)
+    assert all(f"| {name} | 1 | 0 |" in table for name in names)
 
 
 def test_what_was_lost_or_doubled_or_is_otherwise_is_counted():

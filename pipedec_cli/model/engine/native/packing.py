@@ -32,7 +32,7 @@ from pipedec_cli.model.engine.native.library import (
     cache_path,
     library,
 )
-from pipedec_cli.model.mapped import release
+from pipedec_cli.model.mapped import close_holes, release
 
 #: Bytes of a large page, to which packed weights are aligned, and of a word.
 LARGE_PAGE: Final = 1 << 21
@@ -153,21 +153,15 @@ def pack(
         packing.model.vocabulary = beside.struct.vocabulary
         tied = not beside.struct.embedding
     looked_up = spec.stack.embed_tokens.weight
-    embedding = None
-    is_table = isinstance(looked_up, Blocks) and not tied
-    if not tied and not is_table:
-        narrow = torch.bfloat16 if dtype in INTEGERS else dtype
-        is_copied = consume and spec.head is not None
-        embedding = looked_up.detach().to(narrow, copy=is_copied).contiguous()
-        packing.point(packing.model, "embedding", embedding)
     packing.add_layers()
-    if is_table:
-        packing.add_table(spec.stack.embed_tokens)
-    packing.fill(files, consume=consume, keep=None if tied or is_table else looked_up)
+    if not tied:
+        packing.add_embedding(consume=consume)
+    is_emptied = tied or isinstance(looked_up, Blocks)
+    packing.fill(files, consume=consume, keep=None if is_emptied else looked_up)
     if tied and spec.head is not None:
         packing.model.table = packing.model.head
     if consume:
-        _let_go(spec, looked_up, embedding)
+        _let_go(spec, looked_up, packing.embedding)
     return NativeWeights(kernels, packing.model, dtype, packing.kept)
 
 
@@ -224,6 +218,31 @@ class _Filling(NamedTuple):
     offset: int
 
 
+class _Rows(NamedTuple):
+    """Embeddings that are looked up, which stand behind the matrices in another dtype."""
+
+    weight: Tensor
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        return int(self.weight.numel() * self.dtype.itemsize)
+
+    def within(self, stored: Tensor) -> Tensor:
+        """The packed embeddings: the last bytes of all that is stored."""
+        rows = stored[len(stored) - self.bytes :].view(self.dtype)
+        return rows.view(self.weight.shape)
+
+    def copy_into(self, stored: Tensor) -> None:
+        """Copy the embeddings, some at a time."""
+        packed = self.within(stored)
+        size = max(1, TOGETHER // self.weight.shape[1])
+        for first in range(0, len(self.weight), size):
+            some = self.weight[first : first + size]
+            packed[first : first + size] = some
+            release(some)
+
+
 class _Packing:
     """A model in the making: its structure, the tensors that it points to, and the matrices that are to be packed."""
 
@@ -245,6 +264,8 @@ class _Packing:
         self.kept: list[object] = [self.layers]
         self._fillings = list[_Filling]()
         self._words = 0
+        self.embedding: Tensor | None = None
+        self._rows: _Rows | None = None
 
     def point(self, struct: Structure, name: str, tensor: Tensor) -> None:
         """Have a field of a structure point to a tensor, which is kept alive."""
@@ -278,9 +299,26 @@ class _Packing:
                 modules = layer.matrices[_OF_SOURCE]
                 self._add(self.layers[number].cross_kv, _OF_SOURCE, number, modules)
 
-    def add_table(self, module: Any) -> None:
-        """Add the matrix whose columns are embeddings, where that is not the output matrix."""
-        self._add(self.model.table, "head", 0, [module])
+    def add_embedding(self, *, consume: bool) -> None:
+        """Add the embeddings that are looked up, where they are not the output matrix.
+
+        Those of a decoder are packed as well if the model is consumed, and its encoder
+        reads them. In blocks they are a matrix whose columns are embeddings.
+        """
+        module = self.spec.stack.embed_tokens
+        if isinstance(module.weight, Blocks):
+            self._add(self.model.table, "head", 0, [module])
+            return
+        weight = module.weight.detach()
+        narrow = torch.bfloat16 if self.dtype in INTEGERS else self.dtype
+        if consume and self.spec.head is not None:
+            self._rows = _Rows(weight, narrow)
+        else:
+            self._point_to_embedding(weight.to(narrow).contiguous())
+
+    def _point_to_embedding(self, embedding: Tensor) -> None:
+        self.embedding = embedding
+        self.point(self.model, "embedding", embedding)
 
     def _point_to_biases(self, struct: LayerStruct, modules: Sequence[Any]) -> None:
         """Add the biases of queries, keys and values, if they have some."""
@@ -439,7 +477,8 @@ class _Packing:
         The packed weights of `files`, if there are any, are kept there. `consume`
         empties each matrix that is packed, except `keep`.
         """
-        size = -(-self._words * WORD // LARGE_PAGE) * LARGE_PAGE
+        size = self._words * WORD + (self._rows.bytes if self._rows else 0)
+        size = -(-size // LARGE_PAGE) * LARGE_PAGE
         packed = None
         stored = None
         if files and size >= store.FEWEST_BYTES:
@@ -455,12 +494,15 @@ class _Packing:
             for filling in self._fillings if consume else ():
                 _empty(filling, kept)
         self.kept.append(stored)
+        if self._rows:
+            self._point_to_embedding(self._rows.within(stored))
 
     def _facts(self) -> str:
         """All that decides what the packed bytes are, but for the files."""
         source = cache_path("", self.kernels.features).name
         kinds = [(each.part.kind, each.offset) for each in self._fillings]
-        return f"{source} {self.kernels.panel} {self.dtype} {kinds}"
+        rows = self._rows.dtype if self._rows else None
+        return f"{source} {self.kernels.panel} {self.dtype} {kinds} {rows}"
 
     def _fill_anew(self, size: int, *, consume: bool, kept: int | None) -> Tensor:
         """Pack all matrices one after the other, so that no two are in memory twice at a time: uint8 [size].
@@ -474,11 +516,14 @@ class _Packing:
         self._point_into(stored)
         for filling, later in zip_longest(self._fillings, self._fillings[1:]):
             self._pack(filling)
+            close_holes()
             # Both halves of a weight follow each other.
             last = filling.pieces[-1].weight
             is_shared = later is not None and later.pieces[0].weight is last
             if consume and not is_shared:
                 _empty(filling, kept)
+        if self._rows:
+            self._rows.copy_into(stored)
         return stored
 
     def _point_into(self, stored: Tensor) -> None:

@@ -1,5 +1,6 @@
 """Packed weights in the user's cache: mapped by all processes that use them, and packed once."""
 
+import fcntl
 import hashlib
 import mmap
 import os
@@ -134,6 +135,7 @@ def keep(place: Path, packed: Tensor) -> None:
     try:
         if not make_own_folder(place.parent):
             return
+        _remove_abandoned(place.parent)
         _make_room(place.parent, size)
         free = shutil.disk_usage(place.parent).free
         if size > most_bytes() or free < size + _SPARE:
@@ -146,6 +148,7 @@ def keep(place: Path, packed: Tensor) -> None:
         ) as file:
             unfinished = Path(file.name)
             try:
+                fcntl.flock(file, fcntl.LOCK_EX)
                 file.write(packed.numpy().data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -155,6 +158,14 @@ def keep(place: Path, packed: Tensor) -> None:
                 raise
     except OSError as error:
         log.info(f"the packed weights are not kept: {error}")
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Delete what processes that are gone have left half written: a living one has locked its file."""
+    for left in folder.glob(f"{UNFINISHED}*"):
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 def _make_room(folder: Path, size: int) -> None:

@@ -1,10 +1,12 @@
 """Packed weights in the cache: whole, the user's own, and no more than there may be."""
 
+import fcntl
 import os
 
 import pytest
 import torch
 
+from pipedec_cli.data.trained import UNFINISHED
 from pipedec_cli.model import notes
 from pipedec_cli.model.engine.native import store
 
@@ -122,3 +124,13 @@ def test_a_write_that_fails_leaves_nothing(place, monkeypatch):
     monkeypatch.setattr(os, "fsync", fail)
     store.keep(place, packed())
     assert [*place.parent.iterdir()] == []
+
+
+def test_what_a_killed_process_left_goes_and_what_another_writes_stays(place):
+    store.keep(place, packed())
+    left, written = (place.with_name(f"{UNFINISHED}{name}") for name in "ab")
+    left.write_bytes(b"half")
+    with written.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        store.keep(place.with_name("other.bin"), packed())
+        assert not left.exists() and written.exists()
