@@ -64,6 +64,7 @@ MOST_FITTED, FEW_FITTED = 200, 24
 def blind_rows(settings: RunSettings) -> Rows:
     """What the rows ask for. A UserError for a file that cannot be used."""
     from pipedec_cli.objects.candidates import with_values
+    from pipedec_cli.objects.questions import Text
     from pipedec_cli.objects.rows import Rows
 
     if not all(map(str.strip, settings.ask)):
@@ -88,7 +89,7 @@ def blind_rows(settings: RunSettings) -> Rows:
         _warn_of_unfilled(records, fields, location)
     records = [with_values(record, fields) for record in records]
     shots = tuple(choose_shots(records, fields, count))
-    questions = tuple(dict.fromkeys(settings.ask))
+    questions = tuple(Text(question) for question in dict.fromkeys(settings.ask))
     return Rows(
         tree, questions, shots, given.schema, given.where, of_class=given.of_class
     )
