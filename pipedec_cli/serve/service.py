@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count, takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -19,6 +19,7 @@ from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.decoding.blind import blind_decoder
+from pipedec_cli.decoding.decisions import deciding
 from pipedec_cli.decoding.decoder import Decoder, Source
 from pipedec_cli.decoding.exact import measured
 from pipedec_cli.jobs.loading import load_model
@@ -26,12 +27,13 @@ from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.text import QUESTION
 from pipedec_cli.objects.codec import FieldCodec, row_text
 from pipedec_cli.objects.json_schema import keys_of, tree_in
+from pipedec_cli.objects.questions import Question
 from pipedec_cli.objects.reader import ObjectReader
 from pipedec_cli.objects.rows import Rows
 from pipedec_cli.objects.so_far import ObjectSoFar
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method, Slot
-from pipedec_cli.serve.settings import MAX_CHOICES, ServeSettings
+from pipedec_cli.serve.settings import MAX_CHOICES, MAX_QUESTIONS, ServeSettings
 
 
 class TooLongError(UserError):
@@ -77,6 +79,7 @@ class Request:
     turns: tuple[tuple[str, str], ...] = ()  # a role and a text of each earlier message
     schema: bytes | None = None  # JSON; empty for the keys of the model
     where: str = "response_format"  # the parameter that has the schema
+    questions: tuple[Question, ...] = ()  # what is decided about the text
     max_tokens: int | None = None
     streamed: bool = False
     rows: bool = False  # whether the tokens of rows are wanted
@@ -144,6 +147,7 @@ class Service:
             decoder.drafter if decoder.drafter and decoder.drafter.decoder else None
         )
         self._of = lru_cache(32)(self._decoder_of)
+        self._of_questions = lru_cache(32)(self._deciding)
         self.closing, self._wake = False, threading.Event()
         self.waiting, self.running = deque[Request](), dict[int, Request]()
         self._unread = SimpleQueue[Request]()
@@ -168,7 +172,8 @@ class Service:
             >= self.settings.batch_size + self.settings.queue
         ):
             raise FullError(len(running), len(waiting))
-        if request.schema is None and not self._drafter:
+        is_text = request.schema is None and not request.questions
+        if is_text and not self._drafter:
             request.decoder, request.method = self.decoder, self.usual
         self.waiting.append(request)
         self._wake.set() if request.method else self._unread.put(request)
@@ -180,7 +185,9 @@ class Service:
             try:
                 if request.gone:
                     raise EndingError
-                if request.schema is None and self._drafter:
+                if request.questions:
+                    request.decoder, method = self._of_questions(request.questions)
+                elif request.schema is None and self._drafter:
                     request.decoder, method, how = (
                         self.decoder,
                         self.usual,
@@ -293,10 +300,7 @@ class Service:
         own = None if plain.drafter else plain.fields
         if own:
             return plain, self.usual, self._unchecked(own, schema, where)
-        is_usual = (
-            plain.checkpoint.bos is None and plain.settings.decoder == "sequential"
-        )
-        if plain.drafter or not is_usual:
+        if not self._is_ordinary:
             raise UserError("the model does not write such objects", where=where)
         if not schema:
             raise UserError(
@@ -305,6 +309,13 @@ class Service:
                 todo="send a json_schema",
             )
         return self._blind(schema, where)
+
+    @property
+    def _is_ordinary(self) -> bool:
+        """Whether the model can answer in rows that it was not trained for."""
+        plain = self.decoder
+        is_sequential = plain.settings.decoder == "sequential"
+        return plain.checkpoint.bos is None and is_sequential and not plain.drafter
 
     def _unchecked(self, own: FieldCodec, schema: bytes, where: str) -> list[str]:
         """What a model with keys of its own does not hold to in a schema. A `UserError` if the keys are others."""
@@ -333,29 +344,49 @@ class Service:
         self, schema: bytes, where: str
     ) -> tuple[Decoder, Method, Sequence[str]]:
         """The same of an ordinary model, which is asked for each key."""
-        plain = self.decoder
         settings = self.settings
         unchecked = list[str]()
         given = parsed(schema)
         most = settings.max_keys, MAX_CHOICES
         tree = tree_in(given, where, unchecked.append, most)
-        chat = plain.text.prompt is not None and plain.text.prompt.chat
-        template = settings.prompt_template
-        if QUESTION not in (template or ""):  # a prompt may be meant for texts
-            template = None
         rows = Rows(tree, schema=given, where=where, warn=unchecked.append)
-        with _advising(where, None):
-            decoder = blind_decoder(plain, rows, template=template, chat=chat)
-            method = method_of(settings.decoding, decoder)
-        room = 32 * settings.max_keys
-        known = sum(len(opening.known) for opening in method.openings)
-        if known > room:
-            what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
-            todo = "leave keys out, or shorten what describes them"
-            raise UserError(what, where=where, todo=todo)
+        make = partial(blind_decoder, self.decoder, rows)
+        decoder, method = self._of_rows(make, 32 * settings.max_keys, where)
         # What rows open costs as well: a list of many items with many keys is cut.
         limits = replace(method.limits, sub_max=2 * settings.max_keys)
         return decoder, replace(method, limits=limits), unchecked
+
+    def _of_rows(
+        self, make: Callable[..., Decoder], room: int, where: str
+    ) -> tuple[Decoder, Method]:
+        """A decoder of rows without training, whose questions have `room` for so many tokens, and how it decodes."""
+        prompt = self.decoder.text.prompt
+        template = self.settings.prompt_template
+        if QUESTION not in (template or ""):  # a prompt may be meant for texts
+            template = None
+        with _advising(where, None):
+            decoder = make(template=template, chat=prompt is not None and prompt.chat)
+            method = method_of(self.settings.decoding, decoder)
+        known = sum(len(opening.known) for opening in method.openings)
+        if known > room:
+            what = f"the questions take {known:,} tokens, and may take {room:,}"
+            todo = "ask for less, or in shorter words"
+            raise UserError(what, where=where, todo=todo)
+        return decoder, method
+
+    def _deciding(self, questions: tuple[Question, ...]) -> tuple[Decoder, Method]:
+        """What answers questions about a text. A `UserError` if nothing does."""
+        where = "questions"
+        if not self._is_ordinary:
+            raise UserError("the model answers no questions", where=where)
+        choices = sum(len(question.options) for question in questions)
+        if choices > MAX_CHOICES:
+            what = (
+                f"all questions have {choices:,} answers, and may have {MAX_CHOICES:,}"
+            )
+            raise UserError(what, where=where, todo="ask in several requests")
+        make = partial(deciding, self.decoder, questions)
+        return self._of_rows(make, 64 * MAX_QUESTIONS, where)
 
     def _take(self, request: Request, event: Event) -> None:
         """Tell a request what a decoder call or its end has made."""
