@@ -419,6 +419,8 @@ def main() -> None:
     print(f"exit code {server.process.wait()}")
 
 
+#: The most tokens of a text or an object of a request to all routes.
+MOST_TOKENS = 24
 #: Questions of all types, in the shapes of both APIs.
 ASKED: list[dict[str, Any]] = [
     {"type": "predicate", "instructions": "Is it cheap?"},
@@ -505,7 +507,11 @@ def ask_any(server: Server, wanted: dict[str, dict[str, Any]], number: int) -> s
     source = draw.choice([*server.wanted])
     path, kind, body_of = draw.choice(bodies(server.schema))
     body = {"model": "m", **body_of(source)}
-    streams = kind in ("text", "object") and draw.random() < 0.5
+    is_text = kind in ("text", "object")
+    if is_text:
+        limit = "max_output_tokens" if path == "responses" else "max_tokens"
+        body[limit] = MOST_TOKENS
+    streams = is_text and draw.random() < 0.5
     content = json.dumps(body | ({"stream": True} if streams else {})).encode()
     if draw.random() < 0.1:
         head = f"POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -529,8 +535,9 @@ def all_routes(given: argparse.Namespace, options: list[str]) -> None:
     """Ask all routes. A SystemExit if an answer is wrong, or a place is lost."""
     sources = [record.source for record in read_records(given.data)]
     schema = json.loads(Path(given.schema).read_text(encoding="utf-8"))
-    texts = generated(sources, [*options, "--chat"])
-    objects = generated(sources, [*options, "--schema", given.schema])
+    limited = [*options, "--max-tokens", str(MOST_TOKENS)]
+    texts = generated(sources, [*limited, "--chat"])
+    objects = generated(sources, [*limited, "--schema", given.schema])
     wanted = {"text": texts, "object": objects, "decisions": {}, "systemone": {}}
     plain = Server(options, texts, schema, program=("-c", PLAIN))
     for path, kind, body_of in bodies(schema)[-2:]:
