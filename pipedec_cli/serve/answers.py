@@ -35,6 +35,7 @@ class Exchange(ABC):
         """Note that the request has its place."""
         self.own: dict[str, Any] = {}
         self.entry = entry
+        self.id = entry["id"]
         self.created = int(time.time())
         self._warn(None)
 

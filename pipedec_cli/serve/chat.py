@@ -96,36 +96,31 @@ class ChatExchange(Exchange):
     def __init__(self, data: bytes, *, is_chat: bool) -> None:
         """Read a body. A `RefusalError` names the parameter that is at fault."""
         self.is_chat = is_chat
-        sent = parameters(data)
-        own, other = ("messages", "prompt") if is_chat else ("prompt", "messages")
-        if sent.get(other):
-            todo = f"send {own}, or ask /v1/{'' if is_chat else 'chat/'}completions"
-            raise RefusalError(400, f"{other} is not served here; {todo}", other)
-        prompt = sent.get("prompt")
-        if isinstance(prompt, list) and len(prompt) == 1:
-            sent["prompt"] = prompt[0]
-        body, warnings = read(sent, Chat if is_chat else Completion)
+        body, warnings = _body(data, is_chat=is_chat)
         turns = [("user", body.prompt)]
-        tool = None
+        form = body.response_format
+        where = "response_format"
+        #: The name of the function that is called, and why the call ends.
+        self.function = ""
+        self.finish = "stop"
         if isinstance(body, Chat):
             turns = [message.turn for message in body.messages]
-            tool = forced(body.tools, body.tool_choice)
+            function = forced(body.tools, body.tool_choice)
+            if function:
+                if form.get("type") != "text":
+                    what = (
+                        "response_format is not for calls of a function; leave it out"
+                    )
+                    raise RefusalError(400, what, where)
+                form = function.format
+                where = "tools"
+                self.function = function.name
+                if body.tool_choice == "required":
+                    self.finish = "tool_calls"
         earlier, source = split_turns(turns, "messages")
-        form = body.response_format
-        schema, is_strict = schema_of(form, form.get("json_schema"), "response_format")
-        where = "response_format"
-        if tool:
-            if schema is not None:
-                what = "response_format is for answers, and the answer is a call of the function; leave it out"
-                raise RefusalError(400, what, where)
-            schema, is_strict = tool.schema
-            where = "tools"
+        schema, is_strict = schema_of(form, form.get("json_schema"), where)
         self.model = body.model
         self.with_usage = body.stream_options.include_usage
-        #: The name of the function that is called.
-        self.function = tool.function.name if tool else ""
-        #: Where the client leaves the choice to the model, a call is told as chosen.
-        self.is_required = isinstance(body, Chat) and body.tool_choice == "required"
         self._is_first = True
         self.request = Request(
             source,
@@ -140,11 +135,6 @@ class ChatExchange(Exchange):
             stop=body.stops,
             top=body.top,
         )
-
-    def begin(self, entry: dict[str, Any]) -> None:
-        """Note that the request has its place."""
-        super().begin(entry)
-        self.id = entry["id"]
 
     def whole(self, end: Generated) -> dict[str, Any]:
         """The answer with all of the text."""
@@ -204,9 +194,7 @@ class ChatExchange(Exchange):
         """The only choice of an answer, with the reason for its end if it has ended."""
         finish = None
         if end is not None:
-            finish = "tool_calls" if self.is_required else "stop"
-            if end.truncated:
-                finish = "length"
+            finish = "length" if end.truncated else self.finish
         return {"index": 0, **shape, "logprobs": None, "finish_reason": finish}
 
     def _answer(self, choices: list[Any], *, chunk: bool = False) -> dict[str, Any]:
@@ -227,6 +215,19 @@ class ChatExchange(Exchange):
             "prompt_tokens_details": {"cached_tokens": cached},
         }
         return {"usage": counts}
+
+
+def _body(data: bytes, *, is_chat: bool) -> tuple[Completion, list[str]]:
+    """The parameters of a body, and what to warn of."""
+    sent = parameters(data)
+    own, other = ("messages", "prompt") if is_chat else ("prompt", "messages")
+    if sent.get(other):
+        todo = f"send {own}, or ask /v1/{'' if is_chat else 'chat/'}completions"
+        raise RefusalError(400, f"{other} is not served here; {todo}", other)
+    prompt = sent.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        sent["prompt"] = prompt[0]
+    return read(sent, Chat if is_chat else Completion)
 
 
 def _logprobs(request: Request, *, chat: bool) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class ResponsesExchange(Exchange):
 
     @property
     def _message_id(self) -> str:
-        return f"msg_{self.entry['id']}"
+        return f"msg_{self.id}"
 
     def _message(self, status: str, text: str | None) -> dict[str, Any]:
         """The message with a text, which may still be missing."""
@@ -149,7 +149,7 @@ class ResponsesExchange(Exchange):
     def _response(self, status: str, output: list[Any]) -> dict[str, Any]:
         body = self.body
         return {
-            "id": f"resp_{self.entry['id']}",
+            "id": f"resp_{self.id}",
             "object": "response",
             "created_at": self.created,
             "model": self.model,
@@ -159,16 +159,10 @@ class ResponsesExchange(Exchange):
             "incomplete_details": None,
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
-            "metadata": {},
             "parallel_tool_calls": False,
-            "previous_response_id": None,
-            "store": False,
-            "temperature": 0.0,
-            "text": {"format": body.text.format, "verbosity": "medium"},
+            "text": {"format": body.text.format},
             "tool_choice": "none",
             "tools": [],
-            "top_p": 1.0,
-            "truncation": "disabled",
             "usage": None,
             **self.own,
         }

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from pipedec_cli.serve.body import RefusalError
@@ -17,6 +16,12 @@ class Function(Struct, forbid_unknown_fields=True):
     parameters: dict[str, Any] = {}
     strict: bool | None = None
 
+    @property
+    def format(self) -> dict[str, Any]:
+        """The arguments as a `response_format`."""
+        inner = {"schema": self.parameters, "strict": self.strict}
+        return {"type": "json_schema", "json_schema": inner}
+
 
 class Tool(Struct, forbid_unknown_fields=True):
     """A function in OpenAI's shape."""
@@ -24,27 +29,18 @@ class Tool(Struct, forbid_unknown_fields=True):
     type: Literal["function"]
     function: Function
 
-    @property
-    def schema(self) -> tuple[bytes, bool]:
-        """The JSON Schema of the arguments, and whether it is strict."""
-        function = self.function
-        if not function.parameters:
-            what = f"tools: the function {function.name!r} has no parameters; send their JSON Schema"
-            raise RefusalError(400, what, "tools")
-        return msgspec.json.encode(function.parameters), bool(function.strict)
 
-
-def forced(tools: Sequence[Tool], choice: str | dict[str, Any]) -> Tool | None:
-    """The tool that a model must call; None if it may call none. A `RefusalError` where the model would have to choose."""
+def forced(tools: Sequence[Tool], choice: str | dict[str, Any]) -> Function | None:
+    """The function that a model must call; None if it may call none. A `RefusalError` where the model would have to choose."""
     if choice == "none" or (not tools and choice == "auto"):
         return None
     if choice == "required" and len(tools) == 1:
-        return tools[0]
+        return tools[0].function
     match choice:
         case {"type": "function", "function": {"name": str(name)}}:
             for tool in tools:
                 if tool.function.name == name:
-                    return tool
+                    return tool.function
             what = f"tool_choice: there is no function {name[:64]!r} in tools"
             raise RefusalError(400, f"{what}; send it, or name another", "tool_choice")
     what = "tool_choice: no model here chooses a tool; name a function of tools, or send required with one tool"
