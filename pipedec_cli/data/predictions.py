@@ -102,7 +102,16 @@ def _object_values(
         "spans": places,
         "violations": list(generated.violations) or None,
         "missing": generated.missing or None,
+        "probabilities": _rounded(generated.probabilities) if confidence else None,
     }
+
+
+def _rounded(probabilities: Mapping[str, Mapping[str, float]]) -> Any:
+    """The probabilities of choices to four digits; None if there are none."""
+    rounded = {}
+    for path, shares in probabilities.items():
+        rounded[path] = {label: float(f"{shares[label]:.4g}") for label in shares}
+    return rounded or None
 
 
 def _amounts(generated: Generated, batch_size: int) -> dict[str, Any]:

@@ -112,6 +112,9 @@ class Generated(Struct, frozen=True, kw_only=True):
     #: By their paths the values that must be there and that the text lacks: how
     #: probable "no value" is.
     missing: Mapping[str, float] = {}
+    #: By their paths, of the values that a schema names and that were scored: how
+    #: probable each one is, "" being no value.
+    probabilities: Mapping[str, Mapping[str, float]] = {}
 
     @property
     def id(self) -> str:
@@ -219,6 +222,7 @@ class _Output(
     spans: dict[str, Any] | None = None
     violations: tuple[str, ...] = ()
     missing: dict[str, float] = {}
+    probabilities: dict[str, dict[str, float]] = {}
     steps: _Amount = 0
     draft_steps: _Amount | None = None
     tokens: _Amount = 0

@@ -112,7 +112,7 @@ def _check_blind(settings: GenerateSettings) -> None:
         raise UserError("examples do not go into a chat", todo=todo)
     if not settings.is_blind:
         what = "is for --schema, --fields, --shots and --ask"
-        settings.refuse("calibrate", "show_prompt", what=what)
+        settings.refuse("calibrate", "prior", "show_prompt", what=what)
 
 
 def next_commands(settings: GenerateSettings, out: Path) -> str:

@@ -74,6 +74,7 @@ def blind_rows(settings: GenerateSettings) -> Rows:
     A UserError for a file that cannot be used.
     """
     from pipedec_cli.objects.candidates import with_values
+    from pipedec_cli.objects.questions import Text
     from pipedec_cli.objects.rows import Rows
 
     if not all(map(str.strip, settings.ask)):
@@ -99,7 +100,7 @@ def blind_rows(settings: GenerateSettings) -> Rows:
         _warn_of_unfilled(records, fields, location)
     records = [with_values(record, fields) for record in records]
     shots = tuple(choose_shots(records, fields, count))
-    questions = tuple(dict.fromkeys(settings.ask))
+    questions = tuple(Text(question) for question in dict.fromkeys(settings.ask))
     return Rows(
         tree, questions, shots, given.schema, given.where, of_class=given.of_class
     )
@@ -396,7 +397,7 @@ def _refuse_of_objects(settings: GenerateSettings, decoder: Decoder) -> None:
 def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
     from pipedec_cli.decoding.blind import blind_decoder
-    from pipedec_cli.decoding.calibration import calibrate
+    from pipedec_cli.decoding.calibration import calibrate, find_priors
 
     rows = blind_rows(settings)  # faults in files come before the weights
     records = []
@@ -417,7 +418,16 @@ def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
             log.warning(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
         batch_size = 8 if settings.batch_size == "auto" else settings.batch_size
         with stage(listen, "calibrating", len(records)) as advance:
-            calibrate(decoder, records, batch_size, advance)
+            tempered = calibrate(
+                decoder, records, batch_size, advance, prior=settings.prior
+            )
+        for key in tempered:
+            log.info(
+                f"{key.key}: temperature {key.temperature:g}; expected calibration error "
+                f"{key.before:.1f} % before, {key.after:.1f} % after"
+            )
+    elif settings.prior:
+        find_priors(decoder)
     return decoder
 
 

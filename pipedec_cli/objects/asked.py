@@ -6,7 +6,7 @@ Rows of items and alternatives are known when the row that names them has ended.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -36,15 +36,15 @@ def question_of(field: Field) -> str:
     """
     meaning = f" ({field.description})" if field.description else ""
     hint = _HINTS.get(field.kind, "")
-    named = _named_choices(field.enum)
+    named = named_choices(field.enum)
     if named:
-        end = "." if named == field.enum else ", …"
+        end = "." if len(named) == len(field.enum) else ", …"
         hint = f" One of: {', '.join(named)}{end}"
     return f"What is the {field.name}{meaning}?{hint}"
 
 
-def _named_choices(choices: tuple[str, ...]) -> tuple[str, ...]:
-    """The choices that a question names: all, or every n-th of the short ones where there are too many."""
+def named_choices(choices: Sequence[str]) -> Sequence[str]:
+    """The choices that a question names."""
     short = []
     length = 0
     for choice in choices:
@@ -54,7 +54,7 @@ def _named_choices(choices: tuple[str, ...]) -> tuple[str, ...]:
     too_many = (len(short) - 1) // _NAMED
     too_long = length // _NAMED_CHARACTERS
     every = 1 + max(too_many, too_long)
-    return tuple(short[::every])
+    return short[::every]
 
 
 class Name(NamedTuple):

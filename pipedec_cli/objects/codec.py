@@ -32,6 +32,7 @@ from pipedec_cli.objects.candidates import (
     as_number,
     candidates,
     choices,
+    is_choice,
     is_worded,
 )
 from pipedec_cli.objects.grammar import allowed_of, is_free, plain_allowed_of
@@ -65,18 +66,31 @@ class Answered:
     #: By their paths the values that must be there and that the model finds nowhere:
     #: how probable "no value" is.
     missing: dict[str, float] = set_field(default_factory=dict)
+    #: By their paths, of the values that a schema names: how probable each one is, ""
+    #: being no value.
+    probabilities: dict[str, dict[str, float]] = set_field(default_factory=dict)
 
     def add(
-        self, at: RowAddress, opening: Opening, row: Subsequence, text: str | None
+        self,
+        at: RowAddress,
+        opening: Opening,
+        row: Subsequence,
+        text: str | None,
+        *,
+        is_named: bool,
     ) -> None:
         """Note the text of a finished row, None if it was cut, and whether it lacks the value that it must have.
 
-        `at` is where its answer belongs, `opening` how the row began.
+        `at` is where its answer belongs, `opening` how the row began. If the schema names
+        its values (`is_named`), their probabilities are noted as well.
         """
         self.rows[at] = row
         self.texts[at] = text
         if opening.must and (opening.lacks(row) or not text):
             self.missing[path_name(at.path)] = four_digits(opening.absence(row))
+        shares = opening.probabilities(row)
+        if shares and at.role == "value" and is_named:
+            self.probabilities[path_name(at.path)] = shares
 
 
 Answers = Callable[[Grid], Answered]
@@ -152,13 +166,12 @@ class FieldCodec:
         #: letters.
         self._spelled: dict[Field, tuple[str, ...]] = {}
         #: The values that these texts, and those of the enum itself, stand for.
-        self._forms: dict[Field, dict[str, str]] = {}
-        for field in {*fields, *(part.field for part in self.tree.inner())}:
-            spelled = tuple(codec.decode(ids) for ids in codec.ids(field.enum))
-            self._spelled[field] = spelled
-            forms = zip((*field.enum, *spelled), field.enum * 2, strict=True)
-            self._forms[field] = dict(forms)
-        #: By item what `known_of` has found.
+        self.forms: dict[Field, dict[str, str]] = {}
+        for row in {*fields, *(part.field for part in self.tree.inner())}:
+            spelled = tuple(codec.decode(ids) for ids in codec.ids(row.enum))
+            self._spelled[row] = spelled
+            forms = zip((*row.enum, *spelled), row.enum * 2, strict=True)
+            self.forms[row] = dict(forms)
         self._known: dict[int, list[list[int]]] = {}
 
     def known_of(self, item: int) -> list[list[int]]:
@@ -225,16 +238,13 @@ class FieldCodec:
             known = tuple(self.known_of(item)[number])
             at = field.at(item)
             opening = Opening(known, self.allowed[number], at, path_name(at))
-            if source is not None:
-                opening = self._held(opening, field, source)
+            if source is not None or is_choice(field):
+                opening = self._held(opening, field, source or "")
             openings.append(opening)
         return tuple(openings)
 
     def _held(self, opening: Opening, field: Field, source: str) -> Opening:
-        """Hold a trained row to a source: return its opening with the rule that the value must be a part of the source.
-
-        An empty row has no value.
-        """
+        """The opening of a trained row that takes a choice, or whose value is a part of a source. An empty row has no value."""
         end = self.codec.eos
         empty = not field.forced
         rule = self.rule(field, end, source, grounded=True, may_be_empty=empty)
@@ -255,7 +265,7 @@ class FieldCodec:
             at = RowAddress(opening.place)
             field = fields[any_item(opening.place)]
             text = self._text(opening, row, field, grid.method.source)
-            answered.add(at, opening, row, text)
+            answered.add(at, opening, row, text, is_named=is_choice(field))
         return answered
 
     def _text(
@@ -297,12 +307,8 @@ class FieldCodec:
         texts: Mapping[RowAddress, str | None],
         dropped: Collection[Keys] = (),
     ) -> tuple[dict[str, Any], int]:
-        """The object that the texts of all rows give, and how many texts could not be read as values.
-
-        `texts` are by where they belong, None for one that was cut. The values at the
-        paths `dropped` are left out.
-        """
-        reading = ObjectOf(self.tree, texts, self._forms, dropped)
+        """The object that the texts of all rows give, and the number of lost values; see `ObjectOf`."""
+        reading = ObjectOf(self.tree, texts, self.forms, dropped)
         return reading.read(), reading.lost
 
     def of_rows(

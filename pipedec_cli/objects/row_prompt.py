@@ -32,14 +32,15 @@ class RowPrompt:
         template: str,
         first: Sequence[str],
         later: Sequence[str],
+        answers: Sequence[str],
         *,
         chat: bool,
     ) -> None:
         """Find where the prompt ends and the rows begin: where the tokens of rows with different words first differ.
 
-        `first` are the words of the rows that start at once, `later` of some that these
-        may open. Raises a UserError for a template whose question does not stand behind
-        the source and apart from it.
+        Those and the `answers` that are known tell whether users name special tokens.
+        Raises a UserError for a template whose question does not stand behind the
+        source and apart from it.
         """
         prompt = prompt_around(codec.tokenizer, template, chat=chat)
         _check_question(template, prompt.text)
@@ -52,7 +53,8 @@ class RowPrompt:
         self._behind = template.partition(QUESTION)[2]
         # The tokens of all rows are made in one way.
         special = special_names(codec.tokenizer)
-        is_special = any(special.search(words) for words in (*first, *later))
+        words = (*first, *later, *answers)
+        is_special = any(special.search(text) for text in words)
         self._prompt = replace(prompt, apart=is_special)
         #: The tokens of choices of a schema and of "no value" are the same for each
         #: source.

@@ -9,13 +9,28 @@ the newest is empty or there may be no more).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from pipedec_cli.pipeline.answers import WRITTEN, Answer, Trial, judge, score, trials_of
+from pipedec_cli.pipeline.answers import (
+    WRITTEN,
+    Answer,
+    Trial,
+    judge,
+    probabilities,
+    score,
+    trials_of,
+)
 from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
 
 
@@ -110,11 +125,21 @@ class Opening:
     #: any case.
     least: float | None = None
     must: bool = False
+    #: What the scores of its answers are divided by.
+    temperature: float = 1.0
 
     @property
     def chooses(self) -> bool:
         """Whether the row takes one of its known answers, and writes none itself."""
         return bool(self.answers) and not self.written
+
+    def probabilities(self, row: Subsequence) -> dict[str, float]:
+        """How probable each of the answers is by its meaning, "" being no value; {} unless the row has taken one."""
+        if not self.chooses or len(row.scores) < len(self.answers):
+            return {}
+        shares = probabilities(self.answers, row.scores, self.temperature)
+        meanings = [answer.text for answer in self.answers]
+        return dict(zip(meanings, shares, strict=True))
 
     def absence(self, row: Subsequence) -> float:
         """The probability of "no value" as a share of its own and that of the row's value together, from 0 to 1.
@@ -374,6 +399,26 @@ class Grid:
         end = max(row.start + len(row.tokens) for row in rows)
         return due is not None and (due < end or self.truncated == "sub_max")
 
+    def has_said_all(self, number: int) -> bool:
+        """Whether a row of a known number, from 1, has ended, and the rows that it opens stand here."""
+        row = self.subsequences[number - 1]
+        is_scored = len(row.scores) == len(self.openings[number - 1].answers)
+        return row.ended and is_scored and number - 1 not in self._to_open
+
+    def has_all_items(self, number: int) -> bool:
+        """Whether no item can follow in one of the lists of the method."""
+        items = self._items[number]
+        are_ended = all(row.ended for rows in items for row in rows)
+        return are_ended and number not in self._due()
+
+    def only(self, numbers: Iterable[int]) -> Grid:
+        """A grid that has these rows alone, which are of a known number, from 1. It is for reading."""
+        grid = Grid(self.method, self.bos)
+        for number in numbers:
+            grid.openings.append(self.openings[number - 1])
+            grid.subsequences.append(self.subsequences[number - 1])
+        return grid
+
     def plan(self) -> tuple[Slot, ...]:
         """Establish the rows that are due and give the tokens of the next decoder call; none once decoding has ended.
 
@@ -627,7 +672,7 @@ class Grid:
         call; a blind row gets all of them now, and they are returned.
         """
         opening = self.openings[number - 1]
-        verdict = judge(opening.answers, row.scores)
+        verdict = judge(opening.answers, row.scores, opening.temperature)
         row.nothing = verdict.nothing
         if opening.written:
             return []
@@ -746,7 +791,7 @@ def openings_of(
     """
     if not method.lists:
         return method.openings
-    grid = Grid(method, 0)
+    grid = Grid(_written(method), 0)
     try:
         while planned := grid.plan():
             answers = []
@@ -758,3 +803,19 @@ def openings_of(
     except IndexError:
         return method.openings
     return grid.openings
+
+
+def _written(method: Method) -> Method:
+    """The method with rows that write what they would choose: their tokens stand at the same times."""
+
+    def write(openings: Sequence[Opening]) -> tuple[Opening, ...]:
+        return tuple(replace(opening, answers=(), written=True) for opening in openings)
+
+    lists = []
+    for rows in method.lists:
+
+        def of_item(item: int, openings: Any = rows.openings) -> Sequence[Opening]:
+            return write(openings(item))
+
+        lists.append(replace(rows, openings=of_item))
+    return replace(method, openings=write(method.openings), lists=tuple(lists))

@@ -15,6 +15,7 @@ from pipedec_cli.decoding.decoder import load
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.jobs.run import _read_off
 from pipedec_cli.model.text import TextCodec
+from pipedec_cli.objects.questions import Text
 from pipedec_cli.objects.rows import Rows
 from tests.checkpoints import tiny_checkpoint
 from tests.jobs.test_fields import SCHEMA, check_objects
@@ -84,6 +85,54 @@ def test_a_schema_gives_objects_that_it_allows(place, count):
     assert "is whole already" in told and again == alone
     other = again_with(place, "--ask", "Who?", "--resume")
     assert "cannot go on" in refused(*other)
+
+
+CHOICES = ("--fields", "food: Thai|Greek, open bool, name")
+
+
+def test_choices_have_probabilities_whose_best_is_the_value(place):
+    data = write_lines(place / "right.jsonl", *lines_of(place / "train.jsonl"))
+    _, lines = generate(place, *CHOICES, "--confidence", data=data.name)
+    for line in lines:
+        shares = line["probabilities"]
+        assert {*shares["food"]} == {"Thai", "Greek", ""}
+        assert {*shares["open"]} == {"true", "false", ""}
+        for key in ("food", "open"):
+            assert sum(shares[key].values()) == pytest.approx(1, abs=1e-3)
+            best = max(shares[key], key=shares[key].get)
+            assert text_of(line["fields"].get(key, "")) == best
+    run(
+        "score", place / "out.jsonl", "--task", "fields", "--out", place / "scores.json"
+    )
+    scores = read_json(place / "scores.json")["choices"]
+    hits = [line["fields"].get("food") == "Thai" for line in lines]
+    assert scores["food"]["values"] == 4
+    assert scores["food"]["accuracy"] == 100 * sum(hits) / 4
+    assert {"macro_f1", "ece", "brier"} < scores["open"].keys()
+    _, usual = generate(place, *CHOICES, data=data.name)
+    assert not any("probabilities" in line for line in usual)
+
+
+def test_calibration_says_the_temperature_of_each_choice_and_its_error_before_and_after(
+    place,
+):
+    told, _ = generate(place, *CHOICES, "--calibrate", place / "train.jsonl")
+    for key in ("food", "open"):
+        assert f"{key}: temperature " in told
+    assert "name: temperature" not in told
+    rows = read_json(place / "out.manifest.json")["settings"]["rows"]
+    assert len(rows["temperatures"]) == 2
+
+
+def test_a_prior_changes_how_probable_choices_are(place):
+    _, usual = generate(place, *CHOICES, "--confidence")
+    _, lines = generate(place, *CHOICES, "--confidence", "--set", "prior=true")
+    assert all(
+        line["probabilities"] != other["probabilities"]
+        for line, other in zip(lines, usual, strict=True)
+    )
+    model = (place / "docs.jsonl", "--model", place / "model")
+    assert "prior" in refused("generate", *model, "--set", "prior=true")
 
 
 @pytest.mark.extra("pydantic")
@@ -304,7 +353,7 @@ def test_an_answer_that_a_limit_cuts_is_kept_as_far_as_it_goes(place):
     assert f"cut short: {len(cut)} by time_max" in told
     assert "values of fields lost" not in told
     plain = load(str(place / "model"), device="cpu")
-    decoder = blind_decoder(plain, Rows(questions=("Who?",)))
+    decoder = blind_decoder(plain, Rows(questions=(Text("Who?"),)))
     assert decoder.method().limits.time_max == 64
 
 

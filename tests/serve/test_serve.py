@@ -839,7 +839,7 @@ def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_
     service = Service(ServeSettings(model=str(models / "chat"), device="cpu"))
     made, gate = Served(service, start=False), threading.Event()
     if schema:
-        service._of = lambda _: gate.wait(300)
+        service._of = lambda *_: gate.wait(300)
 
     def kill():
         until(lambda: service.waiting if schema else service.running)
@@ -1004,7 +1004,7 @@ def test_a_schema_stops_nobody_while_it_is_read(models):
         answer = made.chat("a", response_format=form_of(many), max_tokens=9)
         assert answer.usage.prompt_tokens < 400
         gate = threading.Event()
-        made.service._of = lambda _: gate.wait(300)
+        made.service._of = lambda *_: gate.wait(300)
         with ThreadPoolExecutor(4) as pool:
             reads = [
                 pool.submit(made.chat, "a", response_format=form_of(SCHEMA))
