@@ -42,9 +42,12 @@ def _refuse_others(plain: Decoder) -> None:
     """Raise a UserError unless a model is an ordinary decoder-only model."""
     name = plain.checkpoint.name
     backbone = plain.checkpoint.backbone
-    if backbone.prompted and plain.settings.decoder == "sequential":
+    is_ordinary = plain.settings.decoder == "sequential" and plain.drafter is None
+    if backbone.prompted and is_ordinary:
         return
     kind = "pipelined decoder" if backbone.prompted else backbone.name
+    if plain.drafter:
+        kind = "decoder of exact mode"
     what = f"{name} is a {kind}: only an ordinary decoder-only model answers without training"
     raise UserError(
         what, todo="leave --schema, --shots and --ask out, or take another --model"

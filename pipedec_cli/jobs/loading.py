@@ -61,8 +61,11 @@ _CHOSEN_FROM: Final = 2_000
 MOST_FITTED, FEW_FITTED = 200, 24
 
 
-def blind_rows(settings: RunSettings) -> Rows:
-    """What the rows ask for. A UserError for a file that cannot be used."""
+def blind_rows(settings: RunSettings, given: GivenSchema | None = None) -> Rows:
+    """What the rows ask for: the keys of the settings, or of a schema that is `given`.
+
+    A UserError for a file or a schema that cannot be used.
+    """
     from pipedec_cli.objects.candidates import with_values
     from pipedec_cli.objects.rows import Rows
 
@@ -70,9 +73,9 @@ def blind_rows(settings: RunSettings) -> Rows:
         raise UserError("--ask is empty", todo="ask a question")
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
-    given = GivenSchema(None, "the schema")
     if settings.schema is not None:
         given = load_schema(settings.schema)
+    if given is not None:
         tree = tree_in(given.schema, given.where)
     elif settings.fields is not None:
         tree = tree_of([*map(settled, read_short(settings.fields).values())])
@@ -89,6 +92,7 @@ def blind_rows(settings: RunSettings) -> Rows:
     records = [with_values(record, fields) for record in records]
     shots = tuple(choose_shots(records, fields, count))
     questions = tuple(dict.fromkeys(settings.ask))
+    given = given or GivenSchema(None, "the schema")
     return Rows(
         tree, questions, shots, given.schema, given.where, of_class=given.of_class
     )

@@ -46,6 +46,10 @@ def check_texts(sources: Iterable[str]) -> Iterator[str]:
         raise UserError(
             f"the sources are one {type(sources).__name__}", todo="give a list of texts"
         )
+    return _each_text(sources)
+
+
+def _each_text(sources: Iterable[str]) -> Iterator[str]:
     for number, text in enumerate(sources):
         if not isinstance(text, str):
             raise UserError(
