@@ -40,6 +40,7 @@ from pipedec_cli.data.reading import (
 )
 from pipedec_cli.data.records import FieldNames, Record, SplitName
 from pipedec_cli.data.stored import InvalidRecords
+from pipedec_cli.data.tables import lines_path
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.events import Listen, silent, stage
@@ -511,16 +512,19 @@ def warn_uncompiled(checkpoint: Checkpoint) -> None:
 
 
 def check_out(settings: RunSettings, path: Path) -> None:
-    """A `UserError` unless predictions can be written to a file, whose input is elsewhere."""
-    require_place(path)
-    if path.exists() and not path.is_file():  # such as /dev/null
+    """A `UserError` unless predictions can be written to a file, or a table, whose input is elsewhere."""
+    lines = lines_path(path)
+    require_place(lines)
+    if lines != path and path.is_dir():
+        raise UserError("is a folder", where=str(path), todo="name a file in it")
+    if lines.exists() and not lines.is_file():  # such as /dev/null
         return
-    file = PredictionsFile(path)
+    file = PredictionsFile(lines)
     place = settings.place
     read: list[str] = []
     if not settings.text:
         read = [settings.data or str(place.split(settings.split or "test"))]
-    keep_apart(read, [path, file.manifest_path, file.invalid_path])
+    keep_apart(read, [path, lines, file.manifest_path, file.invalid_path])
     folders = [real(place.data), *map(real, read)]
     if real(path.parent) in folders:  # a folder of data is read more than once
         raise UserError(
