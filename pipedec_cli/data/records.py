@@ -130,6 +130,9 @@ class Generated(Struct, frozen=True, kw_only=True):
     #: By their paths the values that must be there and that the text lacks: how
     #: probable "no value" is.
     missing: Mapping[str, float] = {}
+    #: By their paths, of the values that a schema names and that were scored: how
+    #: probable each one is, "" being no value.
+    probabilities: Mapping[str, Mapping[str, float]] = {}
 
     @property
     def id(self) -> str:

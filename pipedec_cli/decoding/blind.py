@@ -14,13 +14,15 @@ def blind_decoder(
     template: str | None = None,
     chat: bool | None = None,
     grounded: bool = True,
+    shares_engines: bool = False,
 ) -> Decoder:
     """A decoder of objects whose rows are blind, with the weights of `plain`. Raises a UserError if they do not fit.
 
     `template` is the prompt, with {source} and, behind it, {question}. `chat` puts it
     into the model's chat template; by default it does so if there is a chat template
     and there are no examples. With `grounded` values that the schema leaves free are
-    parts of the source.
+    parts of the source. A decoder that shares the engines of `plain` takes over what
+    these have read.
     """
     _refuse_others(plain)
     plan = BlindPlan(
@@ -28,6 +30,7 @@ def blind_decoder(
     )
     check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
     return plain.sharing(
+        engines=shares_engines,
         checkpoint=plan.checkpoint,
         settings=plan.checkpoint.settings,
         text=plan.text,

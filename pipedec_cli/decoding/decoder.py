@@ -141,10 +141,16 @@ class Decoder:
         self._laying_out = Lock()
         self._in_use: dict[int, Lock] = {}
 
-    def sharing(self, **parts: Any) -> Decoder:
-        """A decoder of the same weights, with engines of its own and with these parts in place of ours."""
+    def sharing(self, *, engines: bool = False, **parts: Any) -> Decoder:
+        """A decoder of the same weights with these parts in place of ours.
+
+        Its engines are its own. Where it shares ours as well, it takes over what these
+        have read.
+        """
         made = copy.copy(self)
-        vars(made).update(parts, _engines={}, _in_use={})
+        vars(made).update(parts)
+        if not engines:
+            vars(made).update(_engines={}, _in_use={})
         return made
 
     @property

@@ -68,6 +68,7 @@ def blind_rows(settings: RunSettings, given: GivenSchema | None = None) -> Rows:
     A UserError for a file or a schema that cannot be used.
     """
     from pipedec_cli.objects.candidates import with_values
+    from pipedec_cli.objects.questions import Text
     from pipedec_cli.objects.rows import Rows
 
     if not all(map(str.strip, settings.ask)):
@@ -92,7 +93,7 @@ def blind_rows(settings: RunSettings, given: GivenSchema | None = None) -> Rows:
         _warn_of_unfilled(records, fields, location)
     records = [with_values(record, fields) for record in records]
     shots = tuple(choose_shots(records, fields, count))
-    questions = tuple(dict.fromkeys(settings.ask))
+    questions = tuple(Text(question) for question in dict.fromkeys(settings.ask))
     given = given or GivenSchema(None, "the schema")
     return Rows(
         tree, questions, shots, given.schema, given.where, of_class=given.of_class

@@ -166,19 +166,27 @@ class TextCodec:
     def _joined(self, parts: Sequence[str], *, apart: bool) -> list[int]:
         """The ids of one text, given in parts. In each second part special tokens are text.
 
-        If there are any, or if it is to be `apart`, each part is tokenized for itself.
+        Parts that have any are tokenized for themselves; if it is to be `apart`, each
+        part is.
         """
-        text = "".join(parts)
         names = special_names(self.tokenizer).findall
-        if not apart and names(text) == [*chain(*map(names, parts[::2]))]:
-            return template_ids(self.tokenizer, text)
-        ids = list[int]()
+        pieces = [""]  # each second one is text
+        of_template = list[str]()
         for number, part in enumerate(parts):
-            ids += (
-                self.ids([part])[0]
-                if number % 2
-                else template_ids(self.tokenizer, part)
-            )
+            if number % 2 and (apart or names(part)):
+                pieces += [part, ""]
+                continue
+            pieces[-1] += part
+            if number % 2 == 0:
+                of_template += names(part)
+        if not apart and [*chain(*map(names, pieces[::2]))] != of_template:
+            return self._joined(parts, apart=True)  # words make a name with others
+        ids = list[int]()
+        for number, piece in enumerate(pieces):
+            if number % 2:
+                ids += self.ids([piece])[0]
+            else:
+                ids += template_ids(self.tokenizer, piece)
         return ids
 
     @cached_property

@@ -6,7 +6,7 @@ Rows of items and alternatives are known when the row that names them has ended.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -33,14 +33,14 @@ def question_of(field: Field) -> str:
     """The question for a key, with its description and choices. Of many choices it names some short ones, evenly spread."""
     meaning = f" ({field.description})" if field.description else ""
     hint = _HINTS.get(field.kind, "")
-    named = _named_choices(field.enum)
+    named = named_choices(field.enum)
     if named:
-        end = "." if named == field.enum else ", …"
+        end = "." if len(named) == len(field.enum) else ", …"
         hint = f" One of: {', '.join(named)}{end}"
     return f"What is the {field.name}{meaning}?{hint}"
 
 
-def _named_choices(choices: tuple[str, ...]) -> tuple[str, ...]:
+def named_choices(choices: Sequence[str]) -> Sequence[str]:
     """The choices that a question names."""
     short = []
     length = 0
@@ -51,7 +51,7 @@ def _named_choices(choices: tuple[str, ...]) -> tuple[str, ...]:
     too_many = (len(short) - 1) // _NAMED
     too_long = length // _NAMED_CHARACTERS
     every = 1 + max(too_many, too_long)
-    return tuple(short[::every])
+    return short[::every]
 
 
 class Name(NamedTuple):

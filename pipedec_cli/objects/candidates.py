@@ -177,10 +177,15 @@ def as_it_stands(field: Field, value: Any, source: str) -> str:
     return text
 
 
+def is_choice(field: Field) -> bool:
+    """Whether the answer is one of few that a schema names."""
+    return field.kind != "list" and bool(field.enum or field.kinds == ("boolean",))
+
+
 def choices(field: Field) -> list[Known]:
     """The values that a schema names for a single value: those of an enum, or true and false."""
     texts = field.enum
-    if not texts and field.kinds == ("boolean",):
+    if not texts and is_choice(field):
         texts = ("true", "false")
     if field.kind == "list":
         texts = ()

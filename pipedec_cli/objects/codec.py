@@ -32,6 +32,7 @@ from pipedec_cli.objects.candidates import (
     as_number,
     candidates,
     choices,
+    is_choice,
     is_worded,
 )
 from pipedec_cli.objects.grammar import allowed_of, is_free, plain_allowed_of
@@ -65,15 +66,25 @@ class Answered:
     #: By their paths the values that must be there and that the model finds nowhere:
     #: how probable "no value" is.
     missing: dict[str, float] = set_field(default_factory=dict)
+    #: By their paths, of the values that a schema names: how probable each one is, ""
+    #: being no value.
+    probabilities: dict[str, dict[str, float]] = set_field(default_factory=dict)
 
     def add(
-        self, at: RowAddress, opening: Opening, row: Subsequence, text: str | None
+        self,
+        at: RowAddress,
+        field: Field,
+        opening: Opening,
+        row: Subsequence,
+        text: str | None,
     ) -> None:
-        """Note the text of a row, and whether it lacks the value that it must have."""
+        """Note the text of a field's row, and whether it lacks the value that it must have."""
         self.rows[at] = row
         self.texts[at] = text
         if opening.must and (opening.lacks(row) or not text):
             self.missing[path_name(at.path)] = four_digits(opening.absence(row))
+        if at.role == "value" and is_choice(field) and row.scores:
+            self.probabilities[path_name(at.path)] = opening.probabilities(row)
 
 
 Answers = Callable[[Grid], Answered]
@@ -231,7 +242,7 @@ class FieldCodec:
             at = RowAddress(opening.place)
             field = fields[any_item(opening.place)]
             text = self._text(opening, row, field, grid.method.source)
-            answered.add(at, opening, row, text)
+            answered.add(at, field, opening, row, text)
         return answered
 
     def _text(

@@ -61,4 +61,5 @@ class ObjectReader:
             values_lost=lost,
             violations=in_words(violations),
             missing=answered.missing,
+            probabilities=answered.probabilities,
         )

@@ -32,11 +32,13 @@ class RowPrompt:
         template: str,
         first: Sequence[str],
         later: Sequence[str],
+        answers: Sequence[str],
         *,
         chat: bool,
     ) -> None:
         """The words of the `first` rows and of some `later` ones tell where the prompt ends.
 
+        Those and the `answers` that are known tell whether users name special tokens.
         Raises a UserError for a template whose question does not stand behind the
         source and apart from it.
         """
@@ -51,7 +53,8 @@ class RowPrompt:
         self._behind = template.partition(QUESTION)[2]
         # The tokens of all rows are made in one way.
         special = special_names(codec.tokenizer)
-        is_special = any(special.search(words) for words in (*first, *later))
+        words = (*first, *later, *answers)
+        is_special = any(special.search(text) for text in words)
         self._prompt = replace(prompt, apart=is_special)
         #: The tokens of choices of a schema and of "no value" are the same for each
         #: source.

@@ -57,6 +57,7 @@ from pipedec_cli.objects.candidates import (
 from pipedec_cli.objects.checking import Check
 from pipedec_cli.objects.codec import Answered, FieldCodec, RowRule
 from pipedec_cli.objects.grammar import is_free
+from pipedec_cli.objects.questions import Question, Text
 from pipedec_cli.objects.row_prompt import RowPrompt, common_beginning
 from pipedec_cli.objects.tree import Part, tree_of
 from pipedec_cli.pipeline.answers import Answer
@@ -91,7 +92,7 @@ class Rows:
     """
 
     tree: Part = field(default_factory=lambda: tree_of(()))
-    questions: tuple[str, ...] = ()
+    questions: tuple[Question, ...] = ()
     shots: tuple[Record, ...] = ()
     #: The JSON Schema that has these keys, if there is one, and its place.
     schema: Any = None
@@ -109,7 +110,8 @@ class Rows:
             raise UserError(what, todo="ask in a second run")
         parts = dict(self.tree.parts)
         for question in self.questions:
-            parts[question] = Part(Field(question, path=(question,)))
+            field = Field(question.name, path=(question.name,), enum=question.labels)
+            parts[question.name] = Part(field)
         return replace(self.tree, parts=parts)
 
 
@@ -155,13 +157,16 @@ class BlindPlan:
         self.thresholds: tuple[float, ...] = ()
         #: The values of keys that have few in many right answers, from `calibrate`.
         self.choices: dict[Part, tuple[str, ...]] = {}
+        #: What the scores of a part's answers are divided by, if it is not 1.
+        self.temperatures: dict[Part, float] = {}
+        #: The scores of answers behind an empty text, which are subtracted, by the
+        #: rows that have these answers.
+        self.priors: dict[Asked, Mapping[str, float]] = {}
+        self._questions = {question.name: question for question in rows.questions}
         if chat is None:
             chat = bool(checkpoint.tokenizer.chat_template) and not rows.shots
-        if rows.questions and not chat:
-            todo = (
-                "leave --shots and --no-chat out, and take a model with a chat template"
-            )
-            raise UserError("a free question is a turn of a chat", todo=todo)
+        if not chat:
+            _refuse_free(rows)
         self.chat = chat
         checkpoint.end_as_usual(chat=chat)
         names = [part for part in self._parts if part.shape in ("list", "map")]
@@ -191,20 +196,23 @@ class BlindPlan:
         later = []
         for asked in self.asked:
             later += [self.words(row) for row in sample_of(asked)]
-        prompt = RowPrompt(self.text, template, first, later, chat=self.chat)
+        choices = [choice for part in self._parts for choice in part.field.enum]
+        prompt = RowPrompt(self.text, template, first, later, choices, chat=self.chat)
         self._prompt = prompt
         self.known = [prompt.known(words) for words in first]
         shots = [(shot.source, self._lines_of(shot)) for shot in self.rows.shots]
         self.text.prompt = prompt.with_shots(first[0], shots)
 
-    def _is_question(self, part: Part) -> bool:
+    def _question(self, part: Part) -> Question | None:
+        """The user's question that a part stands for."""
         path = part.field.path
-        return bool(path) and path[0] in self.rows.questions
+        return self._questions.get(str(path[0])) if path else None
 
     def words(self, asked: Asked) -> str:
         """What a row begins with."""
-        if self._is_question(asked.part):
-            return asked.part.field.name
+        question = self._question(asked.part)
+        if question is not None:
+            return question.words if self.chat else f"{question.words}\nAnswer:"
         return asked.question() if self.chat else asked.opening()
 
     def _lines_of(self, shot: Record) -> str:
@@ -289,14 +297,19 @@ class BlindPlan:
 
     def _rule(self, part: Part, source: str) -> RowRule:
         """How the rows of a part are answered for a source."""
-        if self._is_question(part):
+        question = self._question(part)
+        if question is not None and _is_free(question):
             return RowRule()
         if part in self.choices:
             known = [Known(choice, choice) for choice in self.choices[part]]
             return RowRule(tuple(known))
         learnt = self._learnt.get(part)
         return self.fields.rule(
-            part.field, self.end, source, learnt, grounded=self.grounded
+            part.field,
+            self.end,
+            source,
+            learnt,
+            grounded=self.grounded or question is not None,
         )
 
     def _opening(
@@ -310,14 +323,23 @@ class BlindPlan:
         opening = Opening(known, rule.allowed, placed, asked.label, rule.end)
         if asked.part.shape != "value":
             opening = replace(opening, opens=partial(self._opened, given))
-        if self._is_question(asked.part):
+        question = self._question(asked.part)
+        if question is not None and _is_free(question):
             return opening
-        opening = self._with_answers(opening, words, rule)
-        return replace(opening, least=least, must=asked.must)
+        answers = [*(rule.known or ())]
+        if question is None or rule.known is None:
+            answers.append(Known(NONE, ""))
+        opening = self._with_answers(opening, words, rule, answers)
+        temperature = self.temperatures.get(asked.part, 1.0)
+        opening = replace(
+            opening, least=least, must=asked.must, temperature=temperature
+        )
+        return self._with_priors(opening, self.priors.get(asked, {}))
 
-    def _with_answers(self, opening: Opening, words: str, rule: RowRule) -> Opening:
+    def _with_answers(
+        self, opening: Opening, words: str, rule: RowRule, answers: Sequence[Known]
+    ) -> Opening:
         """The opening with the tokens of known answers: those of the whole row, cut where its answers begin to differ."""
-        answers = [*(rule.known or ()), Known(NONE, "")]
         rows = [self._prompt.answered(words, answer.text) for answer in answers]
         known = opening.known
         begin = len(common_beginning(known, *rows))
@@ -332,6 +354,15 @@ class BlindPlan:
         return replace(
             opening, known=known[:begin], answers=tuple(scored), written=written
         )
+
+    def _with_priors(self, opening: Opening, priors: Mapping[str, float]) -> Opening:
+        """The opening with the scores of answers behind an empty text."""
+        if not priors:
+            return opening
+        answers = [
+            answer._replace(prior=priors[answer.text]) for answer in opening.answers
+        ]
+        return replace(opening, answers=tuple(answers))
 
     def _opened(
         self, given: _Given, opening: Opening, row: Subsequence
@@ -350,7 +381,7 @@ class BlindPlan:
         for opening, row in zip(grid.openings, grid.subsequences, strict=True):
             asked: Asked = opening.place.asked
             text = self._answer_text(opening, row, grid.method.source)
-            answered.add(asked.at, opening, row, text)
+            answered.add(asked.at, asked.part.field, opening, row, text)
             if asked.part.shape == "list" and asked.part.name_key:
                 for number, name in enumerate(names_in(text or ""), start=1):
                     at = RowAddress(asked.named(number))
@@ -370,7 +401,7 @@ class BlindPlan:
         asked, rule = placed
         text = self._written(row)
         is_whole = row.ended or row.best[1] >= 0
-        if self._is_question(asked.part):
+        if self._question(asked.part) is not None:
             # One that was cut may stop within a character.
             return text if is_whole else text.rstrip("\ufffd").rstrip()
         if asked.part.field.kind == "list":
@@ -386,6 +417,22 @@ class BlindPlan:
         # The token of the end may begin with a full stop.
         end = [token for token in row.tokens[-1:] if token in self.ends]
         return self.text.decode([*row.text_tokens, *end])
+
+
+def _refuse_free(rows: Rows) -> None:
+    """Raise a UserError if lines of a text would have to answer questions that only a chat answers."""
+    for question in rows.questions:
+        if rows.shots or _is_free(question):
+            todo = (
+                "leave --shots and --no-chat out, and take a model with a chat template"
+            )
+            raise UserError("a free question is a turn of a chat", todo=todo)
+
+
+def _is_free(question: Question) -> bool:
+    """Whether the answer to a question is any text."""
+    is_grounded = isinstance(question, Text) and question.grounded
+    return not (question.labels or is_grounded)
 
 
 def _learnt_readings(

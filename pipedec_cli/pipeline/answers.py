@@ -29,6 +29,7 @@ class Answer(NamedTuple):
         int, ...
     ]  # behind the known tokens of the row, with the token that ends the row
     text: str  # what the answer means; "" is no value
+    prior: float = 0.0  # its score whatever the source says, which is subtracted
 
 
 class Trial(NamedTuple):
@@ -65,22 +66,39 @@ def score(chances: Sequence[float]) -> float:
     return sum(math.log(max(chance, _LEAST)) for chance in chances)
 
 
-def judge(answers: Sequence[Answer], scores: Sequence[float]) -> Verdict:
+def probabilities(
+    answers: Sequence[Answer], scores: Sequence[float], temperature: float = 1.0
+) -> list[float]:
+    """The probabilities of a row's answers: the softmax of their scores, less their priors, over the temperature."""
+    logits = []
+    for answer, value in zip(answers, scores, strict=True):
+        logits.append((value - answer.prior) / temperature)
+    highest = max(logits)
+    weights = [math.exp(logit - highest) for logit in logits]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def judge(
+    answers: Sequence[Answer], scores: Sequence[float], temperature: float = 1.0
+) -> Verdict:
     """Find the best of a row's answers. Of equals the first one counts."""
     best = -1
     nothing = 0.0
+    least_prior = min(answer.prior for answer in answers)
+    ranked = []
     for number, answer in enumerate(answers):
+        # Without a source an answer has at least this prior: no sum is above 0.
+        ranked.append(scores[number] - (answer.prior - least_prior))
         if not answer.text:
-            nothing = math.exp(scores[number])
-        elif best < 0 or scores[number] > scores[best]:
+            nothing = math.exp(ranked[number])
+        elif best < 0 or ranked[number] > ranked[best]:
             best = number
-    highest = max(scores)
-    total = sum(math.exp(value - highest) for value in scores)
-    known = math.exp(highest) * total
+    known = sum(math.exp(value) for value in scores)
     if best < 0:
         return Verdict(best, 0.0, 0.0, nothing, known)
-    share = math.exp(scores[best] - highest) / total
-    return Verdict(best, math.exp(scores[best]), share, nothing, known)
+    share = probabilities(answers, scores, temperature)[best]
+    return Verdict(best, math.exp(ranked[best]), share, nothing, known)
 
 
 def trials_of(due: Sequence[tuple[int, Answer]], most_of_row: int) -> list[Trial]:

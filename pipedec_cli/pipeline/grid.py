@@ -15,7 +15,15 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from pipedec_cli.pipeline.answers import WRITTEN, Answer, Trial, judge, score, trials_of
+from pipedec_cli.pipeline.answers import (
+    WRITTEN,
+    Answer,
+    Trial,
+    judge,
+    probabilities,
+    score,
+    trials_of,
+)
 from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
 
 
@@ -108,11 +116,21 @@ class Opening:
     #: any case.
     least: float | None = None
     must: bool = False
+    #: What the scores of its answers are divided by.
+    temperature: float = 1.0
 
     @property
     def chooses(self) -> bool:
         """Whether the row takes one of its answers."""
         return bool(self.answers) and not self.written
+
+    def probabilities(self, row: Subsequence) -> dict[str, float]:
+        """How probable each of the answers is by its meaning, "" being no value; {} unless the row has taken one."""
+        if not self.chooses or len(row.scores) < len(self.answers):
+            return {}
+        shares = probabilities(self.answers, row.scores, self.temperature)
+        meanings = [answer.text for answer in self.answers]
+        return dict(zip(meanings, shares, strict=True))
 
     def absence(self, row: Subsequence) -> float:
         """The probability of "no value" against that of the row's value; 0 if "no value" is no answer."""
@@ -588,7 +606,7 @@ class Grid:
     def _take(self, number: int, row: Subsequence) -> list[Slot]:
         """Give a row the best of its answers, whose scores are known; of a row that is written note "no value" alone."""
         opening = self.openings[number - 1]
-        verdict = judge(opening.answers, row.scores)
+        verdict = judge(opening.answers, row.scores, opening.temperature)
         row.nothing = verdict.nothing
         if opening.written:
             return []

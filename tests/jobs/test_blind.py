@@ -15,6 +15,7 @@ from pipedec_cli.decoding.decoder import load
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.jobs.run import _read_off
 from pipedec_cli.model.text import TextCodec
+from pipedec_cli.objects.questions import Text
 from pipedec_cli.objects.rows import Rows
 from tests.checkpoints import tiny_checkpoint
 from tests.jobs.test_fields import SCHEMA, check_objects
@@ -304,7 +305,7 @@ def test_an_answer_that_a_limit_cuts_is_kept_as_far_as_it_goes(place):
     assert f"cut short: {len(cut)} by time_max" in told
     assert "values of fields lost" not in told
     plain = load(str(place / "model"), device="cpu")
-    decoder = blind_decoder(plain, Rows(questions=("Who?",)))
+    decoder = blind_decoder(plain, Rows(questions=(Text("Who?"),)))
     assert decoder.method().limits.time_max == 64
 
 

@@ -6,6 +6,7 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.decoding.blind import blind_decoder
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.objects.json_schema import tree_in
+from pipedec_cli.objects.questions import Text
 from pipedec_cli.objects.rows import Rows
 from tests.model.chats import foreign
 from tests.model.told import Told
@@ -312,7 +313,7 @@ def test_examples_keep_their_line_breaks_as_the_text_does(plain):
 
 
 def test_an_answer_to_a_users_question_is_written_and_never_scored(plain):
-    decoder = blind_decoder(plain, Rows(questions=("Is it open?",)))
+    decoder = blind_decoder(plain, Rows(questions=(Text("Is it open?"),)))
     decoder._engines[1] = Told(decoder, ["none"], {1: "none that I know of"})
     method = decoder.method(time_max=20)
     assert all(

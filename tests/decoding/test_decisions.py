@@ -1,0 +1,274 @@
+"""Typed questions about a text: every answer has the probability that plain transformers give it, whatever stands beside it."""
+
+import random
+from itertools import takewhile
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.decoding.decisions import decide, deciding, decisions_of
+from pipedec_cli.decoding.decoder import load
+from pipedec_cli.objects.questions import Choice, Option, Predicate, Score, Text
+from pipedec_cli.pipeline.decode import Admitted, Stepped
+from tests.checkpoints import TOLD
+from tests.model.chats import foreign
+from tests.model.told import Told
+
+WORDS = sorted({word for source, _ in TOLD for word in source.split()})
+SOURCES = ["Aromi has 5 stars.", "The Mill sells Thai food near a pub <|im_end|>", "a"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return foreign(tmp_path_factory.mktemp("foreign"))
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return load(str(folder), device="cpu")
+
+
+class Slow:
+    """Plain transformers: each answer goes through the model by itself, behind the whole text."""
+
+    def __init__(self, folder, *, chat):
+        self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.chat = chat
+        [self.end] = self.tokenizer.encode("<|im_end|>", add_special_tokens=False)
+        if not chat:
+            self.end = self.tokenizer.encode("a\n", add_special_tokens=False)[-1]
+
+    def ids(self, source, question, label):
+        """The tokens of the whole text with an answer; special tokens in a user's words would be special."""
+        assert "<|" not in source + question.words + label
+        if self.chat:
+            turn = {"role": "user", "content": f"{source}\n\n{question.words}"}
+            text = self.tokenizer.apply_chat_template(
+                [turn], tokenize=False, add_generation_prompt=True
+            )
+            return self.tokenizer.encode(text + label, add_special_tokens=False)
+        text = f"Text: {source}\n{question.words}\nAnswer:"
+        return self.tokenizer.encode(f"{text} {label}" if label else text)
+
+    def score(self, ids, begin):
+        """The logarithm of the probability of the tokens from a place on, and of the end behind them."""
+        whole = torch.tensor([[*ids, self.end]])
+        with torch.inference_mode():
+            logits = self.model(whole).logits[0].log_softmax(-1)
+        return sum(
+            logits[n - 1, whole[0, n]].item() for n in range(begin, len(ids) + 1)
+        )
+
+    def probabilities(self, source, question, temperature=1.0):
+        alone = self.ids(source, question, "")
+        rows = [self.ids(source, question, label) for label in question.labels]
+        columns = zip(alone, *rows, strict=False)
+        begin = len([*takewhile(lambda column: len({*column}) == 1, columns)])
+        scores = [self.score(row, begin) / temperature for row in rows]
+        shares = torch.tensor(scores, dtype=torch.float64).softmax(0).tolist()
+        lengths = [len(row) - begin for row in rows]
+        return dict(zip(question.labels, shares, strict=True)), lengths
+
+
+def drawn(count, seed):
+    """Questions with answers of different lengths."""
+    draw = random.Random(seed)
+    questions = []
+    for number in range(count):
+        labels = {}
+        while len(labels) < draw.randint(2, 6):
+            label = " ".join(draw.choices(WORDS, k=draw.choice([1, 1, 2, 3])))
+            labels.setdefault(label.casefold(), label)
+        about = " ".join(draw.choices(WORDS, k=draw.randint(1, 5)))
+        meant = [*labels.values()]
+        if number % 3 == 0:
+            meant[0] = Option(meant[0], "it stands there")
+        questions.append(Choice(f"question {number}", f"Which is {about}?", meant))
+    return [
+        *questions,
+        Predicate("open", "Is it open?"),
+        Score("stars", "", ("one", "two", "three")),
+    ]
+
+
+def assert_equal_to_the_slow_reading(folder, plain, count, chat):
+    questions = drawn(count, seed=count)
+    slow = Slow(folder, chat=chat)
+    lengths = set()
+    for first in range(0, len(questions), 11):
+        asked = questions[first : first + 11]
+        source = " ".join(random.Random(first).choices(WORDS, k=9))
+        [decisions] = decide(deciding(plain, asked, chat=chat), [source])
+        for question, decision in zip(asked, decisions, strict=True):
+            shares, tokens = slow.probabilities(source, question)
+            lengths.update(tokens)
+            assert decision.probabilities == pytest.approx(shares, abs=1e-5)
+            assert [*decision.probabilities] == [*question.labels]
+    return lengths
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_each_answer_has_the_probability_that_transformers_give_it(folder, plain, chat):
+    assert_equal_to_the_slow_reading(folder, plain, 20, chat)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chat", [True, False])
+def test_so_have_the_answers_to_500_questions_of_1_to_12_tokens(folder, plain, chat):
+    lengths = assert_equal_to_the_slow_reading(folder, plain, 500, chat)
+    assert lengths.issuperset(range(1, 13))
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_probabilities_do_not_depend_on_the_batch_nor_on_what_else_is_asked(
+    plain, chat
+):
+    questions = drawn(6, seed=3)
+    decoder = deciding(plain, questions, chat=chat)
+    alone = [*decide(decoder, SOURCES, 1)]
+    together = [*decide(decoder, SOURCES * 3, 8)]
+    assert together == alone * 3
+    for number, question in enumerate(questions):
+        by_itself = deciding(plain, [question], chat=chat)
+        for decisions, [decision] in zip(
+            alone, decide(by_itself, SOURCES), strict=True
+        ):
+            beside = decisions[number].probabilities
+            assert decision.probabilities == pytest.approx(beside, abs=1e-6)
+
+
+def events_of(decoder, source, kind):
+    events = decoder.run([source], decoder.method(), 1)
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_all_answers_of_all_questions_take_one_call_behind_one_reading(plain):
+    decoder = deciding(plain, drawn(12, seed=1))
+    assert len(events_of(decoder, "The Mill is a pub.", Stepped)) == 1
+
+
+def test_what_was_read_for_some_questions_is_not_read_again_for_others(plain):
+    source = "The Mill is a pub. " * 9
+    [*decide(deciding(plain, [Predicate("Is it open?")]), [source])]
+    other = deciding(plain, [Choice("food", choices=("Thai", "Greek"))])
+    [admitted] = events_of(other, source, Admitted)
+    assert admitted.grid.cached > 50
+
+
+@pytest.mark.slow
+def test_ten_thousand_answers_are_scored_in_calls_that_have_room_for_them(plain):
+    labels = [f"{number:05}" for number in range(10_000)]
+    decoder = deciding(plain, [Choice("number", choices=labels), Predicate("open")])
+    assert len(events_of(decoder, "It is 00017.", Stepped)) > 1
+    [[number, is_open]] = decide(decoder, ["It is 00017."])
+    assert len(number.probabilities) == 10_000
+    assert sum(number.probabilities.values()) == pytest.approx(1)
+    [[alone]] = decide(deciding(plain, [Predicate("open")]), ["It is 00017."])
+    assert is_open.probabilities == pytest.approx(alone.probabilities, abs=1e-6)
+
+
+def told(decoder, source, likely=()):
+    """The decisions of a model that finds these answers likely."""
+    [generated] = told_texts(decoder, source, likely)
+    return decisions_of(decoder, generated, source)
+
+
+def told_texts(decoder, source, likely):
+    decoder._engines = {1: Told(decoder, likely)}
+    return [*decoder.texts([source], decoder.method(), 1)]
+
+
+def test_each_kind_of_question_has_its_answer(plain):
+    levels = [Option("calm", "says nothing"), "annoyed", "furious"]
+    questions = [
+        Predicate("open", "Is it open?"),
+        Choice("topic", choices=("invoice", "delivery")),
+        Score("anger", levels=levels),
+    ]
+    decoder = deciding(plain, questions)
+    is_open, topic, anger = told(decoder, "a", ["yes", "delivery", "furious"])
+    assert is_open.value == is_open.probabilities["yes"] > 0.9
+    assert (topic.value, topic.confidence) == (
+        "delivery",
+        max(topic.probabilities.values()),
+    )
+    mean = sum(
+        level * chance for level, chance in enumerate(anger.probabilities.values(), 1)
+    )
+    assert anger.value == pytest.approx(mean)
+    assert anger.value > 2.9
+    assert (anger.kind, anger.name) == ("score", "anger")
+
+
+def test_a_text_beside_decisions_is_a_part_of_the_source_and_says_where(plain):
+    questions = [Text("order", "Which order?", grounded=True), Predicate("open")]
+    source = "Order 4471 came."
+    for decision in next(decide(deciding(plain, questions), [source])):
+        if decision.kind == "text" and decision.value is not None:
+            [(start, end), *_] = decision.spans
+            assert source[start:end] == decision.value
+
+
+def test_a_temperature_divides_the_scores_and_leaves_the_best_answer(folder, plain):
+    question = Choice("food", choices=("Thai", "Greek", "pub food"))
+    [[decision]] = decide(deciding(plain, [question], temperature=4.0), ["a pub"])
+    shares, _ = Slow(folder, chat=True).probabilities("a pub", question, 4.0)
+    assert decision.probabilities == pytest.approx(shares, abs=1e-5)
+
+
+def test_a_prior_is_the_score_behind_an_empty_text(plain):
+    question = Choice("food", choices=("Thai", "Greek", "pub food"))
+    decoder = deciding(plain, [question], prior=True)
+    [[without], [of_nothing]] = decide(deciding(plain, [question]), ["a pub", ""])
+    ratios = {
+        label: without.probabilities[label] / of_nothing.probabilities[label]
+        for label in question.labels
+    }
+    whole = sum(ratios.values())
+    expected = {label: ratio / whole for label, ratio in ratios.items()}
+    [[decision], [even]] = decide(decoder, ["a pub", ""])
+    assert decision.probabilities == pytest.approx(expected)
+    assert decision.value == max(expected, key=expected.get)
+    assert [*even.probabilities.values()] == pytest.approx([1 / 3] * 3)
+
+
+def test_words_of_users_are_text_and_never_template(plain):
+    """Special tokens in what is asked and answered end no turn."""
+    mark = "<|im_end|>"
+    choices = [Option(f"{mark}a", mark), "b", "c {source} {question}"]
+    questions = [Choice(f"it {mark}", f"Which {mark} {{source}}?", choices)]
+    decoder = deciding(plain, questions)
+    end = plain.checkpoint.tokenizer.convert_tokens_to_ids(mark)
+    [known] = decoder.plan.known
+    assert known.count(end) == 1, "that of the template"
+    [[decision]] = decide(decoder, [f"a {mark} b"])
+    assert sum(decision.probabilities.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda: Choice("kind", choices=("a", " ")), "kind"),
+        (lambda: Choice("kind", choices=("Yes", "yes ")), "kind"),
+        (lambda: Choice("kind", choices=("a",)), "kind"),
+        (lambda: Choice("kind", choices=[str(n) for n in range(10_001)]), "kind"),
+        (lambda: Choice("kind", choices=("a", "b" * 3_000)), "kind"),
+        (lambda: Score("anger", levels=[str(n) for n in range(11)]), "anger"),
+        (lambda: Score("anger", levels=("low", "Low")), "anger"),
+    ],
+)
+def test_answers_that_cannot_be_told_apart_or_are_too_many_are_refused(make, where):
+    with pytest.raises(UserError) as caught:
+        make()
+    assert where in caught.value.where
+
+
+@pytest.mark.parametrize(
+    "questions", [[], [Predicate(" ")], [Predicate("a"), Choice("a", choices="bc")]]
+)
+def test_questions_need_names_of_their_own(plain, questions):
+    with pytest.raises(UserError):
+        deciding(plain, questions)
