@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from pipedec_cli.objects.notes import owner_of, some_of
 
 #: What an object violates, each with the path to it.
 Check = Callable[[Any], Sequence[tuple[Keys, str]]]
+#: Under these keywords a value may be held to what depends on another one.
+_CONDITIONS: Final = frozenset(("if", "dependencies", "dependentSchemas"))
 _MOST_VIOLATIONS: Final = 10
 _MOST_FAULTS: Final = 500
 _LONGEST_MESSAGE: Final = 200
@@ -21,31 +24,57 @@ _NAMING: Final = ("properties", "$defs", "definitions")
 _WHOLE: Final = ("not", "if", "oneOf", "patternProperties")
 
 
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """Says what an object violates in a JSON Schema. What `of_class` says of an object comes first; the schema then says nothing of the same values."""
+
+    validator: Any  # None: nothing is checked
+    of_class: Check | None
+    #: Whether what is said of a value depends on this value alone.
+    is_local: bool
+
+    def __call__(self, value: Any) -> Sequence[tuple[Keys, str]]:
+        """The first violations, at most ten."""
+        return [*islice(self._violations(value), _MOST_VIOLATIONS)]
+
+    def wrong(self, value: Any) -> set[Keys]:
+        """The places of all violations."""
+        return {keys for keys, _ in self._violations(value)}
+
+    def _violations(self, value: Any) -> Iterator[tuple[Keys, str]]:
+        found = [*self.of_class(value)] if self.of_class else []
+        yield from found
+        named = {keys for keys, _ in found}
+        for error in self.validator.iter_errors(value) if self.validator else ():
+            keys = _path_of(error)
+            if not _is_among(named, error, keys):
+                yield keys, error.message[:_LONGEST_MESSAGE]
+
+
 def checker(
     schema: Any,
     where: str = "the schema",
     warn: Callable[[str], None] = log.warning,
     of_class: Check | None = None,
-) -> Check:
-    """A function that says what an object violates in a JSON Schema, at most ten violations. Nothing is fetched.
+) -> Checker:
+    """What checks objects against a JSON Schema, and by `of_class`. Nothing is fetched.
 
     Without a schema it says nothing. It warns of keywords that the validator cannot
-    use, and checks all others. What `of_class` says of an object comes first; the JSON
-    Schema then says nothing of the same values.
+    use, and checks all others.
     """
     validator = None if schema is None else _validator(schema, where, warn)
+    return Checker(validator, of_class, not _has_conditions(schema))
 
-    def violations(value: Any) -> Sequence[tuple[Keys, str]]:
-        found = [*of_class(value)] if of_class else []
-        named = {keys for keys, _ in found}
-        errors = validator.iter_errors(value) if validator else ()
-        for error in islice(errors, _MOST_VIOLATIONS):
-            keys = _path_of(error)
-            if not _is_among(named, error, keys):
-                found.append((keys, error.message[:_LONGEST_MESSAGE]))
-        return found[:_MOST_VIOLATIONS]
 
-    return violations
+def _has_conditions(part: Any) -> bool:
+    """Whether a part of a schema says something of a value that depends on another one."""
+    if isinstance(part, list):
+        return any(_has_conditions(inner) for inner in part)
+    if not isinstance(part, dict):
+        return False
+    if not _CONDITIONS.isdisjoint(part):
+        return True
+    return any(_has_conditions(inner) for inner in part.values())
 
 
 def _path_of(error: Any) -> Keys:

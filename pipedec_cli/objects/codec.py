@@ -151,12 +151,12 @@ class FieldCodec:
         #: letters.
         self._spelled: dict[Field, tuple[str, ...]] = {}
         #: The values that these texts, and those of the enum itself, stand for.
-        self._forms: dict[Field, dict[str, str]] = {}
+        self.forms: dict[Field, dict[str, str]] = {}
         for row in {*fields, *(part.field for part in self.tree.inner())}:
             spelled = tuple(codec.decode(ids) for ids in codec.ids(row.enum))
             self._spelled[row] = spelled
             forms = zip((*row.enum, *spelled), row.enum * 2, strict=True)
-            self._forms[row] = dict(forms)
+            self.forms[row] = dict(forms)
         self._known: dict[int, list[list[int]]] = {}
 
     def known_of(self, item: int) -> list[list[int]]:
@@ -282,7 +282,7 @@ class FieldCodec:
         dropped: Collection[Keys] = (),
     ) -> tuple[dict[str, Any], int]:
         """The object that the texts of all rows give, and the number of lost values; see `ObjectOf`."""
-        reading = ObjectOf(self.tree, texts, self._forms, dropped)
+        reading = ObjectOf(self.tree, texts, self.forms, dropped)
         return reading.read(), reading.lost
 
     def of_rows(

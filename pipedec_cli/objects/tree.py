@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as set_field
 from itertools import takewhile
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -144,8 +144,29 @@ def _grouped(fields: Sequence[Field], depth: int) -> Part:
     return Part(row, "object", parts)
 
 
-#: A value, or `NOTHING`, and whether a row has said any of it.
-_Said = tuple[Any, bool]
+#: The text of a row that has not said all, and a value of which nothing is sure yet.
+PENDING: Final = object()
+
+
+class Said(NamedTuple):
+    """What is known of a value."""
+
+    value: Any  # or `NOTHING`, or `PENDING`
+    filled: bool = False  # whether a row has said any of it
+    #: How many lists and objects are open at its end: more of them may come.
+    open: int = 0
+
+    @property
+    def final(self) -> bool:
+        """Whether all of it is known."""
+        return self.value is not PENDING and not self.open
+
+    @property
+    def has_value(self) -> bool:
+        """Whether there is a value, of which some is known."""
+        return self.value is not PENDING and self.value is not NOTHING
+
+
 #: The values of an enum by the texts that stand for them.
 Meant = Mapping[str, str]
 
@@ -156,30 +177,41 @@ class ObjectOf:
 
     `forms` has for each field the values of its enum by the texts that stand for them.
     The values at the places `dropped` count as lost, unless there must be a value.
+
+    Where texts are `PENDING`, it reads what they cannot change any more: a value whose
+    text is known, in an object that is sure to be there.
     """
 
     tree: Part
-    texts: Mapping[RowAddress, str | None]
+    texts: Mapping[RowAddress, Any]
     forms: Mapping[Field, Meant] = set_field(default_factory=dict)
     dropped: Collection[Keys] = ()
     lost: int = 0  # values that were cut, or that are of another kind
+    #: The places of lists that may get more items.
+    growing: Collection[Keys] = ()
+    #: The places of values that may still be dropped; None: any value may.
+    held: Collection[Keys] | None = ()
+    #: Whether a value is pending while a value before it is.
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         # The steps right below each place, in order.
-        self._below = defaultdict[Keys, dict[str | int, None]](dict)
+        self._below = defaultdict[Keys, dict[Any, None]](dict)
         for address in self.texts:
             for depth, step in enumerate(address.path):
                 self._below[address.path[:depth]][step] = None
 
     def read(self) -> dict[str, Any]:
         """The object, without keys that have no value, unless the schema wants something else."""
-        value, _ = self._read(self.tree, (), must=True)
-        if value is NOTHING:
-            return {}
-        return dict(value)
+        return dict(self.said().value)
 
-    def _read(self, part: Part, place: Keys, *, must: bool) -> _Said:
-        """The value at a place, or `NOTHING`, and whether a row has said any of it.
+    def said(self) -> Said:
+        """The object as far as it is known, {} if it is none."""
+        said = self._read(self.tree, (), must=True)
+        return Said({}) if said.value is NOTHING else said
+
+    def _read(self, part: Part, place: Keys, *, must: bool) -> Said:
+        """The value at a place.
 
         A value that `must` be there is empty, if the schema allows an empty one, where
         no row has said it. A choice without a known label has no value in any case.
@@ -191,74 +223,109 @@ class ObjectOf:
         if part.shape == "choice":
             label = self._parsed(part.field, RowAddress(place, "label"))
             if label not in part.parts:
-                return NOTHING, False
+                return Said(label if label is PENDING else NOTHING)
             return self._read(part.parts[label], place, must=must)
         value = self._value(part, place)
         field = part.field
-        if value is not NOTHING:
-            return value, True
-        if must and field.absent and field.may_be_empty:
-            value = [] if field.kind == "list" else ""
-        return value, False
+        if value is NOTHING and must and field.absent and field.may_be_empty:
+            return Said([] if field.kind == "list" else "")
+        return Said(value, Said(value).has_value)
 
     def _value(self, part: Part, place: Keys) -> Any:
         value = self._parsed(part.field, RowAddress(place))
         is_listed = any(isinstance(step, int) for step in place)
         may_go = part.absent != "never" and not is_listed
-        if value is not NOTHING and may_go and place in self.dropped:
-            self.lost += 1
-            return NOTHING
+        if may_go and value is not NOTHING and value is not PENDING:
+            if place in self.dropped:
+                self.lost += 1
+                return NOTHING
+            if self.held is None or place in self.held:
+                return PENDING
         # A lost value is null where nothing else is wanted.
         return NOTHING if value is None and part.field.absent else value
 
-    def _object(self, part: Part, place: Keys, *, must: bool) -> _Said:
+    def _object(self, part: Part, place: Keys, *, must: bool) -> Said:
         """An object. One that lacks a value is none, unless there must be one.
 
         Then the rest is kept, and what it violates is named.
         """
-        values: dict[Any, Any] = {}
+        said = {}
+        needed = []
         filled = False
-        is_whole = True
+        final = True
         for key, inner in part.parts.items():
             is_needed = inner.absent == "never"
-            value, is_filled = self._read(inner, (*place, key), must=is_needed)
-            filled = filled or is_filled
-            if value is NOTHING and inner.absent == "null":
-                value = None
-            if value is not NOTHING:
-                values[key] = value
-            elif is_needed:
-                is_whole = False
-        if place and not must and not (is_whole and filled):
-            return NOTHING, filled
+            each = self._read(inner, (*place, key), must=is_needed)
+            said[key] = each
+            filled |= each.filled
+            final &= each.final
+            if is_needed:
+                needed.append(each.value)
+        absence = _absence(needed, filled=filled, final=final)
+        if place and not must and absence:
+            return absence
         if 1 not in part.parts:
-            return values, filled
+            values, behind = self._values(part, said)
+            return Said(values, filled, behind)
+        if not final:
+            return Said(PENDING)
+        values, _ = self._values(part, said)
         numbers = takewhile(values.__contains__, part.parts)
-        return [values[number] for number in numbers], filled
+        return Said([values[number] for number in numbers], filled)
 
-    def _items(self, part: Part, place: Keys, *, must: bool) -> _Said:
-        """A list or a map, of the items that a row has said something of."""
-        items: dict[str | int, Any] = {}
+    def _values(self, part: Part, said: Mapping[Any, Said]) -> tuple[Any, int]:
+        """What is known of the values of an object, and how many objects and lists are open behind it."""
+        values = {}
+        is_known = True
+        behind = 1
+        for key, each in said.items():
+            is_due = is_known or not self.in_order
+            if is_due and each.has_value:
+                values[key] = each.value
+                behind = 1 + each.open
+            elif each.value is NOTHING and part.parts[key].absent == "null" and is_due:
+                values[key] = None
+                behind = 1
+            is_known = is_known and each.final
+        return values, 0 if is_known else behind
+
+    def _items(self, part: Part, place: Keys, *, must: bool) -> Said:
+        """A list or a map, of the items that a row has said something of, up to one that is pending."""
+        items: dict[Any, Any] = {}
         filled = False
         names = RowAddress(place, "names")
-        if self.texts.get(names, "") is None:
-            self.lost += 1
+        of_names = self.texts.get(names, "")
+        if of_names is PENDING:
+            return Said(PENDING)
+        self.lost += of_names is None
         # A row has named these items: they are there, even without a value.
         are_named = part.item.shape != "value" and names in self.texts
-        for step in self._below[place]:
-            value, is_filled = self._read(part.item, (*place, step), must=True)
-            filled = filled or is_filled
-            if (is_filled or are_named) and value is not NOTHING:
-                items[step] = value
+        behind = 1
+        final = place not in self.growing
+        for step in self._steps(part, place):
+            said = self._read(part.item, (*place, step), must=True)
+            filled |= said.filled
+            if said.has_value and (said.filled or are_named):
+                items[step] = said.value
+                behind = 1 + said.open
+            if not said.final:
+                final = False
+                break
         if not items and not must:
-            return NOTHING, filled
-        if part.shape == "map":
-            return items, filled
-        return [items[number] for number in sorted(items)], filled
+            return Said(NOTHING if final else PENDING, filled)
+        value = items if part.shape == "map" else [*items.values()]
+        return Said(value, filled, 0 if final else behind)
+
+    def _steps(self, part: Part, place: Keys) -> list[Any]:
+        """The steps to the items of a list or a map."""
+        steps = [*self._below[place]]
+        return sorted(steps) if part.shape == "list" else steps
 
     def _parsed(self, field: Field, address: RowAddress) -> Value | Any:
-        """The value of a row's text; None if it is lost, `NOTHING` without a text."""
+        """The value of a row's text; None if it is lost, `NOTHING` without a text, or `PENDING`."""
         text = self.texts.get(address, "")
+        if text is PENDING:
+            return PENDING
         if text is not None and not text.strip():
             return NOTHING
         meant = self.forms.get(field) or {choice: choice for choice in field.enum}
@@ -266,6 +333,15 @@ class ObjectOf:
         if value is None:
             self.lost += 1
         return value
+
+
+def _absence(needed: Sequence[Any], *, filled: bool, final: bool) -> Said | None:
+    """What an object is that lacks a value which is needed, or all values; None if it is there."""
+    if not final and (not filled or PENDING in needed):
+        return Said(PENDING)
+    if not filled or NOTHING in needed:
+        return Said(NOTHING, filled)
+    return None
 
 
 def _meant_value(field: Field, text: str, meant: Meant) -> Value | None:

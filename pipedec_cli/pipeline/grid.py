@@ -9,7 +9,14 @@ the newest is empty or there may be no more).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
@@ -371,6 +378,26 @@ class Grid:
         due = self.method.schedule.next_start(rows)
         end = max(row.start + len(row.tokens) for row in rows)
         return due is not None and (due < end or self.truncated == "sub_max")
+
+    def has_said_all(self, number: int) -> bool:
+        """Whether a row of a known number, from 1, has ended, and the rows that it opens stand here."""
+        row = self.subsequences[number - 1]
+        is_scored = len(row.scores) == len(self.openings[number - 1].answers)
+        return row.ended and is_scored and number - 1 not in self._opening
+
+    def has_all_items(self, number: int) -> bool:
+        """Whether no item can follow in one of the lists of the method."""
+        items = self._items[number]
+        are_ended = all(row.ended for rows in items for row in rows)
+        return are_ended and number not in self._due()
+
+    def only(self, numbers: Iterable[int]) -> Grid:
+        """A grid that has these rows alone, which are of a known number, from 1. It is for reading."""
+        grid = Grid(self.method, self.bos)
+        for number in numbers:
+            grid.openings.append(self.openings[number - 1])
+            grid.subsequences.append(self.subsequences[number - 1])
+        return grid
 
     def plan(self) -> tuple[Slot, ...]:
         """Establish what is due and give the tokens of the next decoder call; none once decoding has ended.
