@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
     from pipedec_cli.data.errors import UserError
     from pipedec_cli.data.records import Generated
+    from pipedec_cli.decoding.decisions import Decision
     from pipedec_cli.decoding.decoder import Decoder, load
     from pipedec_cli.decoding.exact import ExactDecoder
+    from pipedec_cli.jobs.decide import Decided, decide
     from pipedec_cli.jobs.extract import Extraction, extract
+    from pipedec_cli.objects.questions import Choice, Option, Predicate, Score, Text
     from pipedec_cli.page.page import SavedReport, read_report
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 
@@ -34,7 +37,13 @@ _HOMES: "Final" = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.decoding.decoder"),
     **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.page.page"),
+    **dict.fromkeys(
+        ("Choice", "Option", "Predicate", "Score", "Text"),
+        "pipedec_cli.objects.questions",
+    ),
+    **dict.fromkeys(("Decided", "decide"), "pipedec_cli.jobs.decide"),
     **dict.fromkeys(("Extraction", "extract"), "pipedec_cli.jobs.extract"),
+    "Decision": "pipedec_cli.decoding.decisions",
     "ExactDecoder": "pipedec_cli.decoding.exact",
     "Generated": "pipedec_cli.data.records",
     "UserError": "pipedec_cli.data.errors",
@@ -42,14 +51,22 @@ _HOMES: "Final" = {
 
 __all__ = [
     "Admitted",
+    "Choice",
+    "Decided",
+    "Decision",
     "Decoder",
     "ExactDecoder",
     "Extraction",
     "Finished",
     "Generated",
+    "Option",
+    "Predicate",
     "SavedReport",
+    "Score",
     "Stepped",
+    "Text",
     "UserError",
+    "decide",
     "extract",
     "load",
     "read_report",

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import os
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import by_path, path_name, text_of
+from pipedec_cli.data.notebook import listed, table
 from pipedec_cli.data.predictions import spans_of
-from pipedec_cli.data.reading import mended_text
-from pipedec_cli.jobs.generate_settings import GenerateSettings
-from pipedec_cli.jobs.loading import blind_rows, load_decoder
-from pipedec_cli.jobs.settings import settings_of
-from pipedec_cli.jobs.tally import Tally
+from pipedec_cli.data.records import Generated
+from pipedec_cli.jobs.loading import blind_rows
+from pipedec_cli.jobs.texts import results_of, settings_for, taken
 from pipedec_cli.objects.classes import class_of
 from pipedec_cli.objects.json_schema import schema_of
 
 if TYPE_CHECKING:
-    from pipedec_cli.data.records import Generated
     from pipedec_cli.decoding.decoder import Decoder
-    from pipedec_cli.pipeline.grid import Method
 
 
 class PydanticClass(Protocol):
@@ -40,11 +33,12 @@ Model = TypeVar("Model", bound=PydanticClass)
 Value_co = TypeVar("Value_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction(Generic[Value_co]):
     """What a text says, as a schema has it. A notebook shows it as a table.
 
-    `confidence` and `spans` have the shape of `fields`.
+    `confidence` and `spans` have the shape of `fields`; `probabilities` and `missing`
+    go by paths such as ``at.city``.
     """
 
     text: str  # what was read; places are characters of it
@@ -52,11 +46,13 @@ class Extraction(Generic[Value_co]):
     #: as `fields`.
     value: Value_co
     fields: Mapping[str, Any]  # the object in JSON's types
+    is_whole: bool = True  # whether nothing more comes of this text
     confidence: Mapping[str, Any]  # of each value, 0 to 1
     spans: Mapping[str, Any]  # all places [start, end) of each value; None for none
+    #: Of each choice and boolean that of each label; "" is no value.
+    probabilities: Mapping[str, Mapping[str, float]]
     violations: tuple[str, ...]  # what of the schema or the class does not hold
-    #: The values that must be there and that the text lacks, by their paths: how
-    #: probable "no value" is.
+    #: How probable "no value" is where there must be one and the text has none.
     missing: Mapping[str, float]
 
     def _repr_html_(self) -> str:
@@ -66,21 +62,9 @@ class Extraction(Generic[Value_co]):
         rows = []
         for keys, value in by_path(self.fields).items():
             cells = [path_name(keys), _written(value)]
-            cells += [_in_digits(sure.get(keys)), _places(places.get(keys))]
-            rows.append("".join(map(_cell, cells)))
-        lines = "".join(f"<tr>{row}</tr>" for row in rows)
-        faults = "".join(f"<li>{escape(fault)}</li>" for fault in self.violations)
-        heads = "".join(f"<th>{head}</th>" for head in _HEADS)
-        table = f"<table><tr>{heads}</tr>{lines}</table>"
-        return f"{table}<ul>{faults}</ul>" if faults else table
-
-
-_HEADS: Final = ("key", "value", "confidence", "where")
-_CELL: Final = "text-align: left; white-space: pre-wrap"
-
-
-def _cell(text: str) -> str:
-    return f'<td dir="auto" style="{_CELL}">{escape(text)}</td>'
+            rows.append([*cells, _in_digits(sure.get(keys)), _places(places.get(keys))])
+        heads = ("key", "value", "confidence", "where")
+        return table(heads, rows) + listed(self.violations)
 
 
 def _written(value: Any) -> str:
@@ -118,6 +102,7 @@ def extract(
     device: str | None = None,
     grounded: bool = True,
     batch_size: int | None = None,
+    partial: bool = False,
 ) -> Iterator[Extraction[Model | None]]: ...
 
 
@@ -132,6 +117,7 @@ def extract(
     device: str | None = None,
     grounded: bool = True,
     batch_size: int | None = None,
+    partial: bool = False,
 ) -> Iterator[Extraction[dict[str, Any]]]: ...
 
 
@@ -145,6 +131,7 @@ def extract(
     device: str | None = None,
     grounded: bool = True,
     batch_size: int | None = None,
+    partial: bool = False,
 ) -> Iterator[Extraction[Any]]:
     """Extract an object from each text, with an ordinary decoder-only model: yields in order, each as soon as it is done.
 
@@ -158,12 +145,13 @@ def extract(
         device: See `load`.
         grounded: Whether free values are parts of the text.
         batch_size: Texts decoded at the same time; by default 1, or as loaded.
+        partial: Whether the object of a text is also given before it is whole, each
+            time that it has more values. What it has never changes.
 
     Raises:
         UserError: For a class, a schema, examples or a model that cannot be used.
     """
     from pipedec_cli.decoding.blind import blind_decoder
-    from pipedec_cli.decoding.decoder import Decoder
     from pipedec_cli.jobs.run import method_of
     from pipedec_cli.model.arguments import check_texts
 
@@ -177,66 +165,39 @@ def extract(
         asked["fields"] = os.fspath(schema)
     if isinstance(schema, type):
         made_of = class_of(schema).made_of
-    if not isinstance(model, Decoder):
-        asked["model"] = str(model)
-    elif dtype or device:
-        what = "dtype and device are for a model that is loaded now"
-        raise UserError(what, todo="give them to load")
-    settings = _settings(asked)
+    settings = settings_for(model, asked)
     rows = blind_rows(settings, given)
-    plain = model if isinstance(model, Decoder) else load_decoder(settings)
-    decoder = blind_decoder(plain, rows, grounded=grounded)
+    decoder = blind_decoder(
+        taken(model, settings), rows, grounded=grounded, shares_engines=True
+    )
     method = method_of(settings, decoder)
-    results = _results(decoder, method, sources, batch_size)
-    return (_extraction(generated, text, made_of) for generated, text in results)
-
-
-def _settings(asked: Mapping[str, str | None]) -> GenerateSettings:
-    """The settings of `generate` that say the same. A `UserError` for a value that one cannot have."""
-    values: dict[str, Any] = {}
-    for setting in settings_of(GenerateSettings):
-        value = asked.get(setting.name)
-        if value is None:
-            continue
-        try:
-            values[setting.name] = setting.parse(value)
-        except ValueError as error:
-            raise UserError(f"{setting.name}: {error}") from None
-    return GenerateSettings(text=("",), confidence=True, **values)
-
-
-def _results(
-    decoder: Decoder, method: Method, texts: Iterable[str], batch_size: int | None
-) -> Iterator[tuple[Generated, str]]:
-    """Each result with its text. At the end it warns of the texts as `generate` does."""
-    waiting = deque[str]()
-
-    def read() -> Iterator[str]:
-        for text in texts:
-            waiting.append(mended_text(text))
-            yield waiting[-1]
-
-    checkpoint = decoder.checkpoint
-    unknown = checkpoint.tokenizer.unk_token_id
-    tally = Tally()
-    began = time.perf_counter()
-    for generated in decoder.texts(read(), method, batch_size):
-        tally.add(generated, unknown, checkpoint.positions)
-        yield generated, waiting.popleft()
-    tally.seconds = time.perf_counter() - began
-    tally.report({"max_source_tokens": decoder.text.max_source_tokens})
+    results = results_of(decoder, method, sources, batch_size, partial=partial)
+    return (_extraction(result, text, made_of) for result, text in results)
 
 
 def _extraction(
-    generated: Generated, text: str, made_of: Callable[[Any], Any]
+    result: Generated | Mapping[str, Any], text: str, made_of: Callable[[Any], Any]
+) -> Extraction[Any]:
+    """What a result says of its text; of an object that is not whole its values alone."""
+    if not isinstance(result, Generated):
+        so_far = Generated(text="", segments=(), fields=result)
+        value = dict(result) if made_of is dict else None
+        return _told(so_far, text, value, is_whole=False)
+    return _told(result, text, made_of(result.fields), is_whole=True)
+
+
+def _told(
+    generated: Generated, text: str, value: Any, *, is_whole: bool
 ) -> Extraction[Any]:
     fields = generated.fields or {}
     return Extraction(
         text=text,
-        value=made_of(fields),
+        value=value,
         fields=fields,
+        is_whole=is_whole,
         confidence=generated.confidence or {},
         spans=spans_of(fields, text),
+        probabilities=generated.probabilities,
         violations=generated.violations,
         missing=generated.missing,
     )
