@@ -1,5 +1,6 @@
 """Objects from Python: pydantic classes, JSON Schemas and short forms, a result a text."""
 
+import re
 import subprocess
 import sys
 from itertools import count, islice
@@ -8,10 +9,12 @@ from pathlib import Path
 import pytest
 
 import pipedec_cli as pipedec
+from pipedec_cli.data.fields import by_path
 from tests.checkpoints import tiny_checkpoint
 from tests.model.chats import foreign
 from tests.running import lines_of, run, write_lines
 
+ROOT = Path(__file__).parents[2]
 SCHEMA = {
     "properties": {
         "name": {"type": "string"},
@@ -183,6 +186,7 @@ def test_a_notebook_shows_keys_values_confidence_and_places_as_text():
         fields={"a<": "<b>", "at": {"n": 3}, "tags": ["x", "y"], "menu": [{"d": "z"}]},
         confidence={"a<": 0.25, "at": {"n": 1.0}, "tags": [0.5, 0.125]},
         spans={"a<": [[0, 3]], "at": {"n": None}, "tags": [[[1, 2], [4, 5]], None]},
+        probabilities={},
         violations=("at: <i>",),
         missing={},
     )
@@ -192,6 +196,64 @@ def test_a_notebook_shows_keys_values_confidence_and_places_as_text():
         assert f">{cell}</td>" in shown
     assert ">1–2, 4–5; </td>" in shown and ">menu[1].d</td>" in shown
     assert "<li>at: &lt;i&gt;</li>" in shown and "<b>" not in shown
+
+
+@pytest.mark.extra("pydantic")
+def test_the_lines_of_the_docs_work_as_they_stand(model, capsys):
+    text = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    extracting, deciding = blocks[:2]
+    known = re.sub(r'^model = ".*"$', f"model = {str(model)!r}", extracting, flags=re.M)
+    assert str(model) in known
+    exec(known + deciding, {"__name__": "docs"})
+    told = capsys.readouterr().out
+    assert "guests=4 day=datetime.date(2026, 3, 12)" in told
+    names = ["urgent", "topic", "anger", "order"]
+    assert [line.split()[0] for line in told.splitlines()[1:]] == names
+
+
+def test_an_object_so_far_only_grows_and_ends_as_the_whole(decoder):
+    whole = list(pipedec.extract(TEXTS, SCHEMA, model=decoder))
+    for size in (1, 3):
+        results = pipedec.extract(
+            TEXTS, SCHEMA, model=decoder, partial=True, batch_size=size
+        )
+        before = {}
+        ended = []
+        for result in results:
+            values = by_path(result.fields)
+            assert before.items() <= values.items(), "what was given never changes"
+            assert result.text == TEXTS[len(ended)]
+            assert result.value == result.fields
+            before = values
+            if result.is_whole:
+                ended.append(result)
+                before = {}
+        assert ended == whole
+
+
+@pytest.mark.extra("pydantic")
+def test_a_class_has_no_value_before_its_object_is_whole(decoder):
+    from pydantic import BaseModel
+
+    class Place(BaseModel):
+        stars: int
+        name: str
+
+    results = list(pipedec.extract(TEXTS[:1], Place, model=decoder, partial=True))
+    *parts, whole = results
+    assert parts and parts[0].fields == {"stars": 3} and parts[0].spans["stars"]
+    assert all(part.value is None and not part.is_whole for part in parts)
+    assert whole.is_whole and isinstance(whole.value, Place)
+
+
+def test_choices_and_booleans_have_the_probabilities_of_their_labels(decoder):
+    schema = "kind: pub|bar, open bool, name"
+    [made] = pipedec.extract(TEXTS[:1], schema, model=decoder)
+    assert {*made.probabilities} == {"kind", "open"}
+    assert {*made.probabilities["kind"]} == {"pub", "bar", ""}
+    for shares in made.probabilities.values():
+        assert sum(shares.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.slow
@@ -210,11 +272,10 @@ def test_a_type_checker_knows_the_class_of_a_value(tmp_path):
         "    assert_type(other.value, dict[str, Any])\n"
         "pipedec.extract(['a'], int, model='m')\n"
     )
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "mypy", "--config-file", root / "pyproject.toml"]
+    command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"]
     ended = subprocess.run(
         [*command, "--cache-dir", tmp_path / "cache", tmp_path / "typed.py"],
-        cwd=root,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
