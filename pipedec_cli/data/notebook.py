@@ -2,20 +2,24 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
+
+from pipedec_cli.data.writing import to_json
 
 _STYLE: Final = "text-align: left; white-space: pre-wrap"
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as HTML."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as HTML. A value that is no text is JSON, and None is an empty cell."""
     lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
     lines += ["".join(map(_cell, row)) for row in rows]
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
-def _cell(text: str) -> str:
-    return f'<td dir="auto" style="{_STYLE}">{escape(text)}</td>'
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else to_json(value)
+    shown = "" if value is None else escape(text)
+    return f'<td dir="auto" style="{_STYLE}">{shown}</td>'
 
 
 def listed(texts: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """Tables of predictions, a column a key: as CSV that a spreadsheet opens, and as parquet."""
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -44,7 +44,6 @@ def write_table(out: Path, file: PredictionsFile, keys: Mapping[Keys, Kind]) -> 
     for line in file.lines():
         for column in columns:
             column.see(line)
-    columns = [each for each in columns if each.filled or each.path[0] not in _NOTES]
     with atomic_writer(out) as stream:
         if out.suffix.lower() == ".csv":
             _write_csv(stream, file, columns)
@@ -60,20 +59,20 @@ class _Column:
     path: Sequence[str | int]
     kind: Kind = "any"  # as the schema has it
     kinds: set[Kind] = field(default_factory=lambda: {*_TYPED})
-    filled: bool = False
 
     def value(self, line: Mapping[str, Any]) -> Any:
         """The value in a line; None without one."""
         value: Any = line
         for key in self.path:
-            value = value.get(key) if isinstance(value, Mapping) else None
+            if not isinstance(value, Mapping):
+                return None
+            value = value.get(key)
         return value
 
     def see(self, line: Mapping[str, Any]) -> None:
         """Learn which kinds hold the value of a line."""
         value = self.value(line)
         if value is not None:
-            self.filled = True
             self.kinds &= _kinds_of(value)
 
     @property
@@ -81,8 +80,16 @@ class _Column:
         """The kind that holds all values: that of the schema if it does, else one without loss."""
         if self.kind in self.kinds:
             return self.kind
+        is_empty = self.kinds == {*_TYPED}
         fitting = [kind for kind in _TYPED if kind in self.kinds]
-        return fitting[0] if fitting and self.filled else "string"
+        return fitting[0] if fitting and not is_empty else "string"
+
+    def cell(self, line: Mapping[str, Any], kind: Kind) -> Any:
+        """The value in a line, as the `type` of the column has it."""
+        value = self.value(line)
+        if kind == "number" and value is not None:
+            return float(value)
+        return value if kind in _TYPED else _text(value)
 
 
 def _kinds_of(value: Any) -> set[Kind]:
@@ -111,8 +118,9 @@ def _columns(file: PredictionsFile, keys: Mapping[Keys, Kind]) -> list[_Column]:
                 columns.append(_Column(f"{name}.{beside}", (beside, *path)))
     if not keys:
         columns.append(_Column("prediction", ("prediction",)))
-    given = [name for name in names if name not in OUTPUT_FIELDS and name != "id"]
-    columns += [_Column(name, (name,)) for name in (*given, *_NOTES)]
+    for name in names:
+        if name in _NOTES or name not in ("id", *OUTPUT_FIELDS):
+            columns.append(_Column(name, (name,)))
     _name_apart(columns)
     return columns
 
@@ -162,25 +170,15 @@ def _write_parquet(
         "integer": pyarrow.int64(),
         "number": pyarrow.float64(),
     }
-    schema = pyarrow.schema(
-        [
-            (mended_text(column.name), types.get(column.type, pyarrow.string()))
-            for column in columns
-        ]
-    )
+    kinds = [column.type for column in columns]
+    fields = []
+    for column, kind in zip(columns, kinds, strict=True):
+        fields.append((mended_text(column.name), types.get(kind, pyarrow.string())))
+    schema = pyarrow.schema(fields)
     lines = file.lines()
     with parquet.ParquetWriter(stream.buffer, schema) as writer:
         while batch := list(islice(lines, _BATCH)):
-            cells = [[*_cells(column, batch)] for column in columns]
+            cells = []
+            for column, kind in zip(columns, kinds, strict=True):
+                cells.append([column.cell(line, kind) for line in batch])
             writer.write_table(pyarrow.table(cells, schema=schema))
-
-
-def _cells(column: _Column, lines: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """The values of a column, each of its type."""
-    kind = column.type
-    for line in lines:
-        value = column.value(line)
-        if kind == "number" and value is not None:
-            yield float(value)
-        else:
-            yield value if kind in _TYPED else _text(value)

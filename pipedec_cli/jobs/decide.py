@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.notebook import table
-from pipedec_cli.data.records import Generated
-from pipedec_cli.jobs.texts import results_of, settings_for, taken
+from pipedec_cli.data.writing import rounded
+from pipedec_cli.jobs.texts import Result, results_of, settings_for, taken
 from pipedec_cli.objects.questions import Question, check_questions
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ class Decided:
         """For notebooks: each answer with its confidence and the probabilities of all."""
         rows = []
         for name, answer in self.answers.items():
-            value = answer.value
-            said = f"{value:.2g}" if isinstance(value, float) else value or ""
-            shares = answer.probabilities.items()
-            others = "; ".join(f"{label} {share:.2g}" for label, share in shares)
-            rows.append([name, said, f"{answer.confidence:.2g}", others])
+            shares = rounded(answer.probabilities, 4)
+            rows.append((name, answer.value, answer.confidence, shares))
         return table(("question", "answer", "confidence", "probabilities"), rows)
 
 
@@ -71,18 +68,16 @@ def decide(
     checked = check_questions(map(_question, questions))
     if not temperature > 0:
         raise UserError(f"temperature is {temperature}", todo="give more than 0")
-    settings = settings_for(model, {"dtype": dtype, "device": device})
+    settings = settings_for(model, dtype=dtype, device=device)
     decoder = deciding(
         taken(model, settings), checked, temperature=temperature, prior=prior
     )
 
-    def decided() -> Iterator[Decided]:
-        for result, text in results_of(decoder, decoder.method(), sources, batch_size):
-            assert isinstance(result, Generated), "only whole results are asked for"
-            decisions = decisions_of(decoder, result, text)
-            yield Decided(text, {each.name: each for each in decisions})
+    def decided(result: Result) -> Decided:
+        decisions = decisions_of(decoder, result.generated, result.text)
+        return Decided(result.text, {each.name: each for each in decisions})
 
-    return decided()
+    return map(decided, results_of(decoder, decoder.method(), sources, batch_size))
 
 
 def _question(given: object) -> Question:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from pipedec_cli.data.fields import by_path, path_name, text_of
+from pipedec_cli.data.fields import by_path, path_name
 from pipedec_cli.data.notebook import listed, table
 from pipedec_cli.data.predictions import spans_of
-from pipedec_cli.data.records import Generated
 from pipedec_cli.jobs.loading import blind_rows
-from pipedec_cli.jobs.texts import results_of, settings_for, taken
+from pipedec_cli.jobs.texts import Result, results_of, settings_for, taken
 from pipedec_cli.objects.classes import class_of
 from pipedec_cli.objects.json_schema import schema_of
 
@@ -61,34 +60,9 @@ class Extraction(Generic[Value_co]):
         places = by_path(self.spans)
         rows = []
         for keys, value in by_path(self.fields).items():
-            cells = [path_name(keys), _written(value)]
-            rows.append([*cells, _in_digits(sure.get(keys)), _places(places.get(keys))])
+            rows.append((path_name(keys), value, sure.get(keys), places.get(keys)))
         heads = ("key", "value", "confidence", "where")
         return table(heads, rows) + listed(self.violations)
-
-
-def _written(value: Any) -> str:
-    """A value as a person reads it; "" for none."""
-    if isinstance(value, list):
-        return "; ".join(map(_written, value))
-    return "" if value is None else text_of(value)
-
-
-def _in_digits(confidence: Any) -> str:
-    """A confidence, or that of each item."""
-    if isinstance(confidence, list):
-        return "; ".join(map(_in_digits, confidence))
-    return "" if confidence is None else f"{confidence:.2g}"
-
-
-def _places(places: Any) -> str:
-    """The places of a value, or of each item."""
-    if not places:
-        return ""
-    first = places[0]
-    if first is None or isinstance(first[0], list):
-        return "; ".join(map(_places, places))
-    return ", ".join(f"{start}–{end}" for start, end in places)
 
 
 @overload
@@ -156,47 +130,38 @@ def extract(
     from pipedec_cli.model.arguments import check_texts
 
     sources = check_texts(texts)
-    asked = {"shots": shots, "dtype": dtype, "device": device}
     given = None
+    fields = None
     made_of: Callable[[Any], Any] = dict
     if isinstance(schema, type | Mapping):
         given = schema_of(schema)
     else:
-        asked["fields"] = os.fspath(schema)
+        fields = os.fspath(schema)
     if isinstance(schema, type):
         made_of = class_of(schema).made_of
-    settings = settings_for(model, asked)
+    settings = settings_for(
+        model, dtype=dtype, device=device, shots=shots, fields=fields
+    )
     rows = blind_rows(settings, given)
     decoder = blind_decoder(
         taken(model, settings), rows, grounded=grounded, shares_engines=True
     )
     method = method_of(settings, decoder)
     results = results_of(decoder, method, sources, batch_size, partial=partial)
-    return (_extraction(result, text, made_of) for result, text in results)
+    return (_extraction(result, made_of) for result in results)
 
 
-def _extraction(
-    result: Generated | Mapping[str, Any], text: str, made_of: Callable[[Any], Any]
-) -> Extraction[Any]:
-    """What a result says of its text; of an object that is not whole its values alone."""
-    if not isinstance(result, Generated):
-        so_far = Generated(text="", segments=(), fields=result)
-        value = dict(result) if made_of is dict else None
-        return _told(so_far, text, value, is_whole=False)
-    return _told(result, text, made_of(result.fields), is_whole=True)
-
-
-def _told(
-    generated: Generated, text: str, value: Any, *, is_whole: bool
-) -> Extraction[Any]:
+def _extraction(result: Result, made_of: Callable[[Any], Any]) -> Extraction[Any]:
+    generated = result.generated
     fields = generated.fields or {}
+    value = made_of(fields) if result.is_whole or made_of is dict else None
     return Extraction(
-        text=text,
+        text=result.text,
         value=value,
         fields=fields,
-        is_whole=is_whole,
+        is_whole=result.is_whole,
         confidence=generated.confidence or {},
-        spans=spans_of(fields, text),
+        spans=spans_of(fields, result.text),
         probabilities=generated.probabilities,
         violations=generated.violations,
         missing=generated.missing,

@@ -3,27 +3,26 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from pipedec_cli.data.errors import log
 from pipedec_cli.data.fields import Keys, Kind
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.tables import lines_path, write_table
-from pipedec_cli.data.writing import backups, file_sha256, only_writer, write_json
+from pipedec_cli.data.writing import backups, only_writer
 from pipedec_cli.events import Listen
 from pipedec_cli.jobs.run import Run, write
 from pipedec_cli.jobs.tally import GenerateResult
 from pipedec_cli.objects.tree import Part
 
-#: The key of a manifest that has the hashes of the tables of its lines.
-_TABLES: Final = "tables"
-
 
 def write_with_table(
     run: Run, path: Path, listen: Listen, *, resume: bool, again: str
 ) -> GenerateResult:
-    """Write a run's lines, and then the table at `path`: also of the lines that Ctrl-C has left. See `write`."""
+    """Write a run's lines, and then the table at `path`: also of the lines that Ctrl-C has left. See `write`.
+
+    An earlier table is kept as FILE.bak.
+    """
     file = PredictionsFile(lines_path(path))
     with only_writer(path, todo="choose another --out"):
         if not resume:
@@ -39,16 +38,11 @@ def write_with_table(
 
 
 def _tabulate(run: Run, path: Path, file: PredictionsFile) -> None:
-    """Write the table of the lines. An earlier one is replaced if it is ours and nobody has changed it."""
-    tables = file.manifest.get(_TABLES) or {}
-    if path.is_file() and tables.get(path.name) != file_sha256(path):
-        _set_aside(path)
+    """Write the table of the lines."""
+    _set_aside(path)
     fields = None if run.decoder.drafter else run.decoder.fields
     write_table(path, file, dict(_keys_of(fields.tree)) if fields else {})
     log.info(f"the table of these lines is {path}")
-    if path.is_file():
-        tables = {**tables, path.name: file_sha256(path)}
-        write_json(file.manifest_path, {**file.manifest, _TABLES: tables})
 
 
 def _set_aside(path: Path) -> None:

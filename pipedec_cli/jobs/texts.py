@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import mended_text
@@ -24,26 +24,32 @@ if TYPE_CHECKING:
     from pipedec_cli.pipeline.grid import Method
 
 
-def settings_for(
-    model: str | Path | Decoder, asked: Mapping[str, str | None]
-) -> GenerateSettings:
+class Result(NamedTuple):
+    """What was generated from a text. One that is not whole has the values so far."""
+
+    text: str
+    generated: Generated
+    is_whole: bool = True
+
+
+def settings_for(model: str | Path | Decoder, **asked: str | None) -> GenerateSettings:
     """The settings of `generate` that say the same. A `UserError` for a value that one cannot have."""
     from pipedec_cli.decoding.decoder import Decoder
 
-    given = {name: value for name, value in asked.items() if value is not None}
     if not isinstance(model, Decoder):
-        given["model"] = str(model)
-    elif {"dtype", "device"} & given.keys():
+        asked["model"] = str(model)
+    elif asked["dtype"] or asked["device"]:
         what = "dtype and device are for a model that is loaded now"
         raise UserError(what, todo="give them to load")
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"confidence": True}
     for setting in settings_of(GenerateSettings):
-        if setting.name in given:
+        value = asked.get(setting.name)
+        if value is not None:
             try:
-                values[setting.name] = setting.parse(given[setting.name])
+                values[setting.name] = setting.parse(value)
             except ValueError as error:
                 raise UserError(f"{setting.name}: {error}") from None
-    return GenerateSettings(text=("",), confidence=True, **values)
+    return GenerateSettings(**values)
 
 
 def taken(model: str | Path | Decoder, settings: GenerateSettings) -> Decoder:
@@ -60,12 +66,16 @@ def results_of(
     batch_size: int | None,
     *,
     partial: bool = False,
-) -> Iterator[tuple[Generated | Mapping[str, Any], str]]:
-    """Each result with its text, in order. At the end it warns of the texts as `generate` does.
+) -> Iterator[Result]:
+    """The result of each text, in order. At the end it warns of the texts as `generate` does.
 
     If it is `partial`, the values so far of the text whose result is due come before
     it, each time that there are more.
     """
+    from pipedec_cli.pipeline.decode import Admitted, Stepped
+
+    reader = decoder.reader
+    assert isinstance(reader, ObjectReader), "blind rows write objects"
     waiting = deque[str]()
 
     def read() -> Iterator[str]:
@@ -77,42 +87,19 @@ def results_of(
     unknown = checkpoint.tokenizer.unk_token_id
     tally = Tally()
     began = time.perf_counter()
-    for result in _events(decoder, method, read(), batch_size, partial=partial):
-        if not isinstance(result, Generated):
-            yield result, waiting[0]
-            continue
-        tally.add(result, unknown, checkpoint.positions)
-        yield result, waiting.popleft()
-    tally.seconds = time.perf_counter() - began
-    tally.report({"max_source_tokens": decoder.text.max_source_tokens})
-
-
-def _events(
-    decoder: Decoder,
-    method: Method,
-    texts: Iterable[str],
-    batch_size: int | None,
-    *,
-    partial: bool,
-) -> Iterator[Generated | Mapping[str, Any]]:
-    """The results in order and, if it is `partial`, what is final of the one that is due."""
-    from pipedec_cli.pipeline.decode import Admitted, Stepped
-
-    reader = decoder.reader
-    if not partial or not isinstance(reader, ObjectReader):
-        yield from decoder.texts(texts, method, batch_size)
-        return
-    due = 0
     begun: dict[int, ObjectSoFar] = {}
-    for event in decoder.run(texts, method, batch_size):
-        if isinstance(event, Admitted):
+    for event in decoder.run(read(), method, batch_size):
+        if isinstance(event, Generated):
+            begun.pop(event.index, None)
+            tally.add(event, unknown, checkpoint.positions)
+            yield Result(waiting.popleft(), event)
+        elif partial and isinstance(event, Admitted):
             begun[event.example] = ObjectSoFar(reader, event.grid)
-        elif isinstance(event, Generated):
-            yield event
-            del begun[due]
-            due += 1
-        elif isinstance(event, Stepped) and event.example == due:
-            so_far = begun[due]
+        elif isinstance(event, Stepped) and event.example == tally.examples and begun:
+            so_far = begun[event.example]
             before = so_far.values
             if so_far.update() and so_far.values != before:
-                yield so_far.values
+                known = Generated(text=so_far.text, segments=(), fields=so_far.values)
+                yield Result(waiting[0], known, is_whole=False)
+    tally.seconds = time.perf_counter() - began
+    tally.report({"max_source_tokens": decoder.text.max_source_tokens})
