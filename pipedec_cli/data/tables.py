@@ -18,7 +18,7 @@ ENDINGS: Final = (".csv", ".parquet")
 #: What lines say of each value, if it was asked for.
 _BESIDE: Final = ("confidence", "spans")
 #: What lines say of some objects and texts.
-_NOTES: Final = ("violations", "missing", "truncated")
+_NOTES: Final = ("probabilities", "violations", "missing", "truncated")
 #: The kinds that a column has a type for. All others are text.
 _TYPED: Final[tuple[Kind, ...]] = ("boolean", "integer", "number")
 #: What a spreadsheet takes for the beginning of a formula.

@@ -133,10 +133,10 @@ def extract(
     given = None
     fields = None
     made_of: Callable[[Any], Any] = dict
-    if isinstance(schema, type | Mapping):
-        given = schema_of(schema)
-    else:
+    if isinstance(schema, str | os.PathLike):
         fields = os.fspath(schema)
+    else:
+        given = schema_of(schema)
     if isinstance(schema, type):
         made_of = class_of(schema).made_of
     settings = settings_for(

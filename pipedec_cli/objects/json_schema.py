@@ -88,15 +88,18 @@ def load_schema(location: str) -> GivenSchema:
 def schema_of(given: type | Mapping[str, Any]) -> GivenSchema:
     """The JSON Schema of a pydantic class of the running program, or one that is a table.
 
-    Raises a UserError for a class that has none, and for what is no JSON.
+    Raises a UserError for a class that has none, and for what is no JSON object.
     """
     if isinstance(given, type):
         of_user = class_of(given)
         where = f"{given.__module__}.{given.__qualname__}"
         with refusing(where, "the class"):
             return GivenSchema(of_user.json_schema(), where, of_user.violations)
+    if not isinstance(given, Mapping):
+        todo = "give a class, a JSON Schema, or keys such as 'name, age int'"
+        raise UserError(f"a {type(given).__name__} is no schema", todo=todo)
     try:
-        text = json.dumps(given)
+        text = json.dumps(dict(given))
     except (TypeError, ValueError, RecursionError) as error:
         what = f"is no JSON: {first_line(error)}"
         raise UserError(what, where="the schema") from None

@@ -147,6 +147,8 @@ def test_a_class_that_cannot_be_used_is_refused_in_one_line(decoder):
     [
         ({"schema": {"type": "array"}}, "the schema"),
         ({"schema": {"properties": {"a": {3}}}}, "the schema"),
+        ({"schema": ["name"]}, None),
+        ({"schema": None}, None),
         ({"schema": "no-such.json"}, "no-such.json"),
         ({"schema": "age years"}, None),
         ({"schema": ""}, None),
