@@ -1,16 +1,15 @@
-"""OpenAI's API as far as it is served: paths, keys, limits, answers, streams and log lines."""
+"""The HTTP server: paths, keys, limits and log lines. The shapes of each API stand in files of their own."""
 
 import asyncio
 import hmac
-import math
 import re
 import signal
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from ipaddress import ip_address
-from itertools import accumulate
 from pathlib import Path
 from threading import current_thread, main_thread
 from time import monotonic
@@ -22,19 +21,14 @@ from starlette.requests import Request as Http
 from starlette.responses import Response, StreamingResponse
 from uvicorn import Config, Server
 
-from pipedec_cli.data.errors import UserError, many
-from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.records import Generated
-from pipedec_cli.objects.grammar import spelled
-from pipedec_cli.serve.body import Completion, RefusalError, read_body
+from pipedec_cli.serve.answers import Exchange, noted
+from pipedec_cli.serve.body import RefusalError
+from pipedec_cli.serve.chat import ChatExchange
+from pipedec_cli.serve.decisions import DecisionsExchange, SystemOneExchange
 from pipedec_cli.serve.metrics import Metrics
-from pipedec_cli.serve.service import (
-    EndingError,
-    FullError,
-    Request,
-    Service,
-    TooLongError,
-)
+from pipedec_cli.serve.responses import ResponsesExchange
+from pipedec_cli.serve.service import EndingError, Request, Service
 from pipedec_cli.serve.settings import GRACE, READ_TIMEOUT
 
 PAGE: Final = Path(__file__).with_name("page.html")
@@ -50,10 +44,17 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
     "frame-ancestors 'none'"
 )
-_COMPLETIONS: Final = ("/v1/completions", "/v1/chat/completions")
+#: How a body is read, by its path.
+_APIS: Final[dict[str, Callable[[bytes], Exchange]]] = {
+    "/v1/chat/completions": partial(ChatExchange, is_chat=True),
+    "/v1/completions": partial(ChatExchange, is_chat=False),
+    "/v1/responses": ResponsesExchange,
+    "/v1/decisions": DecisionsExchange,
+    "/v1/systemone": SystemOneExchange,
+}
 _FOR_ALL: Final = ("/", "/health", "/ready")  # without a key
 #: The paths that the metrics name.
-_ROUTES: Final = (*_COMPLETIONS, "/v1/models", "/metrics", *_FOR_ALL)
+_ROUTES: Final = (*_APIS, "/v1/models", "/metrics", *_FOR_ALL)
 #: The first bytes of what gzip compressed.
 _GZIP: Final = b"\x1f\x8b"
 #: The headers of a refusal, by its status; those of others are `_CLOSE`.
@@ -135,13 +136,14 @@ class Api:
         except ClientDisconnect:
             entry["left"] = True
         except Exception as error:
-            refused = _noted(error, entry)
+            refused = noted(error, entry)
             if not status:
                 headers = _HEADERS.get(refused.status, _CLOSE)
                 # One with Expect sends nothing before the answer.
                 if refused.status != 408 and "expect" not in http.headers:
                     await body.read_on(READ_TIMEOUT)
-                await _json(refused.body, refused.status, headers)(scope, receive, note)
+                answer = _json({"error": refused.error}, refused.status, headers)
+                await answer(scope, receive, note)
         self.answering.discard(entry["id"])
         seconds = time.perf_counter() - began
         self.metrics.count_request(_route(http.url.path), status, seconds)
@@ -181,8 +183,8 @@ class Api:
         if path not in _FOR_ALL:
             self._refuse_strangers(http)
         match http.method.replace("HEAD", "GET"), path:  # uvicorn leaves the body out
-            case "POST", _ if path in _COMPLETIONS:
-                return await self._complete(http, entry, chat="chat" in path)
+            case "POST", _ if path in _APIS:
+                return await self._answer(http, entry, _APIS[path])
             case "GET", "/":
                 page = PAGE.read_bytes()
                 return Response(
@@ -202,7 +204,7 @@ class Api:
                 return _json({"object": "list", "data": [self.model]})
             case "GET", _ if (name := path.removeprefix("/v1/models/")) != path:
                 return _json(self._named(name))
-        todo = "ask POST /v1/chat/completions, POST /v1/completions or GET /v1/models"
+        todo = f"ask POST {', '.join(_APIS)} or GET /v1/models"
         raise RefusalError(
             404, f"{http.method} {path} is not served; {todo}", code="unknown_url"
         )
@@ -242,29 +244,28 @@ class Api:
             )
         return bytes(data)
 
-    async def _complete(
-        self, http: Http, entry: dict[str, Any], *, chat: bool
+    async def _answer(
+        self, http: Http, entry: dict[str, Any], read: Callable[[bytes], Exchange]
     ) -> Response:
-        body, request = read_body(await self._body(http), chat=chat)
-        self._named(body.model)
-        self._refuse_together(body, request)
-        head = {"id": entry["id"], "created": int(time.time()), "model": body.model}
+        """Read a body, and answer it once it has its place."""
+        exchange = read(await self._body(http))
+        self._named(exchange.model)
+        request = exchange.request
+        self._refuse_together(request)
         events = self._events(http, request, entry)
         await anext(events)  # it has its place: what can be refused has been
-        answers = _Answers(body, request, head, entry, is_chat=chat)
-        if body.stream:
-            return StreamingResponse(
-                answers.stream(events), media_type="text/event-stream"
-            )
-        return _json(answers.whole(await anext(events)))
+        exchange.begin(entry)
+        if request.streamed:
+            parts = exchange.stream(events)
+            return StreamingResponse(parts, media_type="text/event-stream")
+        return _json(exchange.whole(await anext(events)))
 
-    def _refuse_together(self, body: Completion, request: Request) -> None:
+    def _refuse_together(self, request: Request) -> None:
         """Refuse what cannot be asked for together."""
-        if body.stops and request.schema is not None:
-            raise RefusalError(
-                400, "stop is for texts; leave it out with a response_format", "stop"
-            )
-        if body.top >= 0 and (body.stream or self.service.decoder.drafter):
+        if request.stop and request.schema is not None:
+            what = "stop is for texts; leave it out where an object is wanted"
+            raise RefusalError(400, what, "stop")
+        if request.top >= 0 and (request.streamed or self.service.decoder.drafter):
             what = (
                 "logprobs are not sent in streams and in exact mode; leave logprobs out"
             )
@@ -309,97 +310,6 @@ class Api:
             request.gone = True
 
 
-class _Answers:
-    """What a client is sent of its request: the answer as a whole, or its parts in a stream.
-
-    `head` has the keys that each of them begins with, `entry` the fields of the log's
-    line.
-    """
-
-    def __init__(
-        self,
-        body: Completion,
-        request: Request,
-        head: dict[str, Any],
-        entry: dict[str, Any],
-        *,
-        is_chat: bool,
-    ) -> None:
-        self.body = body
-        self.request = request
-        self.head = head
-        self.entry = entry
-        self.is_chat = is_chat
-        self._warn(None)
-
-    def whole(self, end: Generated) -> dict[str, Any]:
-        """The answer with all of the text."""
-        self._tell_of(end)
-        answer = _answer(self.head, end.text, end, chat=self.is_chat)
-        if self.request.top >= 0:
-            logprobs = _logprobs(self.request, chat=self.is_chat)
-            answer["choices"][0]["logprobs"] = logprobs
-        return answer | _usage(self.request, end)
-
-    async def stream(self, events: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
-        """The answer in parts as the events come, with an error as its last one if it fails."""
-        is_first = True
-        try:
-            async for event in events:
-                end = event if isinstance(event, Generated) else None
-                part = self._part(event)
-                if self.is_chat and not is_first:
-                    # Clients put the pieces of each text together, the role's too.
-                    del part["choices"][0]["delta"]["role"]
-                is_first = False
-                yield _sse(part)
-                if end and self.body.stream_options.include_usage:
-                    yield _sse(part | {"choices": []} | _usage(self.request, end))
-            yield b"data: [DONE]\n\n"
-        except ClientDisconnect:
-            self.entry["left"] = True
-        except Exception as error:
-            yield _sse(_noted(error, self.entry).body)
-
-    def _part(self, event: Any) -> dict[str, Any]:
-        """A part of a stream: its end, or a text with the tokens of rows."""
-        if isinstance(event, Generated):
-            self._tell_of(event)
-            return _answer(self.head, "", event, chat=self.is_chat, part=True)
-        text, rows = event
-        part = _answer(self.head, text, None, chat=self.is_chat, part=True)
-        if self.request.rows:
-            part["pipedec_rows"] = rows
-        return part
-
-    def _tell_of(self, end: Generated) -> None:
-        """Add our own keys to the answer's JSON: what there is to say of an object's values, and warnings."""
-        if end.fields is not None:
-            of_values = {
-                "pipedec_confidence": end.confidence,
-                "pipedec_forced": end.forced,
-                "pipedec_missing": end.missing,
-                "pipedec_spans": spans_of(end.fields, self.request.source),
-            }
-            for name, value in of_values.items():
-                if value:
-                    self.head[name] = value
-        self._warn(end)
-
-    def _warn(self, end: Generated | None) -> None:
-        """Add the warnings of a request, and of its result if it has one."""
-        warnings = [*self.request.warnings, *self.request.unchecked]
-        if end:
-            warnings += end.violations
-        if end and end.values_lost:
-            lost = many(end.values_lost, "value")
-            warnings.append(f"{lost} lost: cut short, or none that the schema allows")
-        if warnings:
-            warning = "; ".join(warnings)
-            self.head["pipedec_warning"] = warning
-            self.entry["warning"] = warning[:400]
-
-
 def _name_in(place: str) -> str:
     """The name or the address in a host or an origin, without scheme and port."""
     return re.sub(r"^.*://|:\d*$", "", place).strip("[]")
@@ -412,77 +322,6 @@ def is_local(name: str) -> bool:
     return name == "localhost" or name.endswith(".localhost")
 
 
-def _answer(
-    made: dict[str, Any],
-    text: str,
-    end: Generated | None,
-    *,
-    chat: bool,
-    part: bool = False,
-) -> dict[str, Any]:
-    """An answer, or a part of one in a stream; `end` is the result, if the answer is at its end."""
-    said = {"role": "assistant", "content": text}
-    shape = {"delta" if part else "message": said} if chat else {"text": text}
-    finish = None if end is None else "length" if end.truncated else "stop"
-    kind = f"chat.completion{'.chunk' if part else ''}" if chat else "text_completion"
-    choice = {"index": 0, **shape, "logprobs": None, "finish_reason": finish}
-    return {"object": kind, **made, "choices": [choice]}
-
-
-def _logprobs(request: Request, *, chat: bool) -> dict[str, Any]:
-    """The tokens of all rows with the logarithms of their probabilities among all tokens, and the most probable ones."""
-    written = spelled(request.decoder.text.tokenizer)
-
-    def told(token: int, logarithm: float) -> dict[str, Any]:
-        text = (
-            written[token] if token < len(written) else b""
-        )  # a matrix may have more rows
-        return {
-            "token": text.decode(errors="replace"),
-            "logprob": max(logarithm, -9999.0),
-            "bytes": [*text],
-        }
-
-    rows = request.grid.subsequences
-    pairs = [
-        pair for row in rows for pair in zip(row.text_tokens, row.odds, strict=False)
-    ]
-    content = [
-        told(token, math.log(max(odds.answer * odds.allowed, 1e-300)))
-        for token, odds in pairs
-    ]
-    tops = [[told(*one) for one in odds.top[: request.top]] for _, odds in pairs]
-    if chat:
-        return {
-            "content": [
-                one | {"top_logprobs": top}
-                for one, top in zip(content, tops, strict=True)
-            ]
-        }
-    by_text = [{one["token"]: one["logprob"] for one in top} for top in tops]
-    names, logs = ([one[key] for one in content] for key in ("token", "logprob"))
-    offsets = [*accumulate(map(len, names), initial=0)][:-1]
-    return {
-        "tokens": names,
-        "token_logprobs": logs,
-        "top_logprobs": by_text,
-        "text_offset": offsets,
-    }
-
-
-def _usage(request: Request, end: Generated) -> dict[str, Any]:
-    read, made = request.prompt_tokens, end.tokens
-    usage = {
-        "prompt_tokens": read,
-        "completion_tokens": made,
-        "total_tokens": read + made,
-    }
-    return {
-        "usage": usage
-        | {"prompt_tokens_details": {"cached_tokens": request.grid.cached}}
-    }
-
-
 def _route(path: str) -> str:
     """The path as metrics name it: clients make up no names."""
     if path.startswith("/v1/models/"):
@@ -490,37 +329,10 @@ def _route(path: str) -> str:
     return path if path in _ROUTES else "other"
 
 
-def _noted(error: Exception, entry: dict[str, Any]) -> RefusalError:
-    """What a client is told of an error, which the entry of the log names, and the parameter that is at fault."""
-    refused = _refusal(error)
-    name = type(error).__name__
-    entry["error"] = f"{name}: {error}" if refused.status == 500 else name
-    if refused.param:
-        entry["param"] = refused.param
-    return refused
-
-
-def _refusal(error: Exception) -> RefusalError:
-    if isinstance(error, RefusalError):
-        return error
-    if isinstance(error, UserError):
-        code = "context_length_exceeded" if isinstance(error, TooLongError) else None
-        return RefusalError(400, str(error), error.where, code)
-    if isinstance(error, TimeoutError):
-        return RefusalError(504, "the request took too long")
-    if isinstance(error, FullError | EndingError):
-        return RefusalError(429 if isinstance(error, FullError) else 503, str(error))
-    return RefusalError(500, "the request could not be served")
-
-
 def _json(
     content: Any, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     return Response(msgspec.json.encode(content), status, headers, "application/json")
-
-
-def _sse(content: Any) -> bytes:
-    return b"data: " + msgspec.json.encode(content) + b"\n\n"
 
 
 #: Seconds between two looks whether an ending server has sent all answers, and to send

@@ -1,12 +1,12 @@
-"""The body of a request: OpenAI's parameters, which of them are served, and the request that they make."""
+"""The body of a request: which parameters are served, and what a value that does not fit is answered with."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import (
@@ -16,12 +16,12 @@ from pipedec_cli.data.reading import (
     mended,
     mended_text,
 )
-from pipedec_cli.serve.service import Request
 
 #: Parameters without effect here.
 _SILENT: Final = frozenset(
     str.split(
-        "user metadata seed store service_tier safety_identifier prompt_cache_key parallel_tool_calls reasoning_effort"
+        "user metadata seed store service_tier safety_identifier prompt_cache_key prompt_cache_options "
+        "prompt_cache_retention parallel_tool_calls reasoning reasoning_effort"
     )
 )
 #: Parameters that are not served, by the reason; but for values without effect, which
@@ -29,8 +29,10 @@ _SILENT: Final = frozenset(
 _UNSERVED: Final = {
     "decoding is greedy": "temperature top_p top_k min_p n best_of presence_penalty frequency_penalty logit_bias",
     "the answer is sent alone": "echo suffix",
-    "no model here calls tools": "tools tool_choice functions function_call",
+    "no model here calls tools": "tools tool_choice functions function_call max_tool_calls",
     "answers are texts": "modalities audio",
+    "nothing is kept of a request": "previous_response_id conversation background",
+    "longer texts are refused": "truncation",
 }
 _REASONS: Final = {
     name: reason for reason, names in _UNSERVED.items() for name in names.split()
@@ -41,6 +43,7 @@ _IDLE: Final = {
     "n": (1,),
     "best_of": (1,),
     "modalities": (["text"],),
+    "truncation": ("disabled",),
     **_CALLS,
 }
 #: Many clients send the API's default of 1 without a thought: it is taken, with this
@@ -60,6 +63,13 @@ _ADVICE: Final = {
     "max_tokens": "send a whole number from 1 on",
     "max_completion_tokens": "send a whole number from 1 on",
     "response_format": 'send an object, such as {"type": "text"}',
+    "tools": "send tools of the type function, with a name and parameters",
+    "input": "send a text, or messages with a role and content",
+    "text": 'send an object, such as {"format": {"type": "text"}}',
+    "instructions": "send a text",
+    "max_output_tokens": "send a whole number from 1 on",
+    "questions": "send 1 to 400 questions, each with a type",
+    "state": "send a text, an object or a list",
 }
 #: What other servers' parameters are called here.
 _ALIASES: Final = {
@@ -72,12 +82,16 @@ _ALIASES: Final = {
     "n_probs": "top_logprobs",
 }
 #: The parameters that hold texts.
-_TEXTS: Final = frozenset({"prompt", "messages"})
+_TEXTS: Final = frozenset(
+    ("prompt", "messages", "input", "instructions", "state", "questions")
+)
 _LIKE: Final = 0.75  # how alike the name of a parameter is to the one that is meant
 _NAMED = 80  # characters of a name that a client made up, in an answer or the log
 
-_Text = Annotated[str, Meta(pattern=r"\S")]
-_Tokens = Annotated[int, Meta(ge=1)] | None
+Text = Annotated[str, Meta(pattern=r"\S")]
+Tokens = Annotated[int, Meta(ge=1)] | None
+Roles = Literal["system", "developer", "user", "assistant"]
+Body = TypeVar("Body", bound=Struct)
 
 
 class RefusalError(Exception):
@@ -94,142 +108,69 @@ class RefusalError(Exception):
         kind = "invalid_request_error" if status < 500 else "server_error"
         self.status = status
         self.param = param and mended_text(param[:_NAMED])
-        error = {
+        self.error = {
             "message": mended_text(message),
             "type": kind,
             "param": self.param,
             "code": code,
         }
-        self.body = {"error": error}
 
 
-class _Part(Struct, forbid_unknown_fields=True):
-    type: Literal["text"]
-    text: str
-
-
-class _Message(
-    Struct
-):  # an answer that is sent back has fields that hold nothing; names are not read
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part] | None = None
-
-    @property
-    def turn(self) -> tuple[str, str]:
-        """The role and the text. A `RefusalError` for a message of a user or a model without text."""
-        role = "system" if self.role == "developer" else self.role
-        content = self.content or ""
-        text = (
-            content
-            if isinstance(content, str)
-            else "\n".join(part.text for part in content)
-        )
-        if not text.strip() and role != "system":
-            what = f"a message of the {role} has no text; send its text as content"
-            raise RefusalError(400, what, "messages")
-        return role, text
-
-
-class _StreamOptions(Struct, forbid_unknown_fields=True):
-    include_usage: bool = False
-    include_obfuscation: bool = False  # nothing is sent for it
-    pipedec_rows: bool = False
-
-
-class Completion(Struct, kw_only=True):
-    """The parameters of ``/v1/completions``."""
-
-    model: str
-    prompt: _Text
-    max_tokens: _Tokens = None
-    max_completion_tokens: _Tokens = None
-    stop: str | Annotated[list[str], Meta(max_length=4)] = ()  # type: ignore[assignment]
-    logprobs: bool | Annotated[int, Meta(ge=0, le=5)] = False
-    top_logprobs: Annotated[int, Meta(ge=0, le=5)] = 0
-    stream: bool = False
-    stream_options: _StreamOptions = field(default_factory=_StreamOptions)
-    response_format: dict[str, Any] = field(default_factory=lambda: {"type": "text"})
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """The texts before which the text ends."""
-        stops = [self.stop] if isinstance(self.stop, str) else self.stop
-        return tuple(filter(None, stops))
-
-    @property
-    def top(self) -> int:
-        """How many alternatives of each token are wanted; −1 without probabilities."""
-        if self.logprobs is False and self.top_logprobs:
-            what = "top_logprobs is for logprobs; send logprobs: true with it"
-            raise RefusalError(400, what, "top_logprobs")
-        if self.logprobs is False:
-            return -1
-        return self.top_logprobs if self.logprobs is True else self.logprobs
-
-    @property
-    def schema(self) -> tuple[bytes | None, bool]:
-        """The JSON Schema that is wanted, as in `Request`, and whether it is strict."""
-        match self.response_format:
-            case {"type": "text"}:
-                return None, False
-            case {"type": "json_object"}:
-                return b"", False
-            case {
-                "type": "json_schema",
-                "json_schema": {"schema": dict() as wanted, **more},
-            }:
-                strict = more.get("strict") or False
-                if not isinstance(strict, bool):
-                    what = "response_format: strict is no boolean; send true or false"
-                    raise RefusalError(400, what, "response_format")
-                return msgspec.json.encode(wanted), strict
-        todo = "give text, json_object, or json_schema with a JSON Schema as json_schema.schema"
-        raise RefusalError(400, todo, "response_format")
-
-
-class Chat(Completion, kw_only=True):
-    """The parameters of ``/v1/chat/completions``."""
-
-    prompt: str = ""
-    messages: Annotated[list[_Message], Meta(min_length=1, max_length=64)]
-
-
-def read_body(data: bytes, *, chat: bool) -> tuple[Completion, Request]:
-    """A body, and the request that it makes. A `RefusalError` names the parameter that is at fault."""
-    sent = _parameters(data)
-    warnings = _without_effect(sent)
+def read(sent: dict[str, Any], kind: type[Body]) -> tuple[Body, list[str]]:
+    """The parameters of an API, each with a value that fits, and what to warn of. A `RefusalError` names the one that is at fault."""
+    served = {field.name for field in msgspec.structs.fields(kind)}
+    warnings = _without_effect(sent, served)
     warnings += _whole_characters(sent)
-    own, other = ("messages", "prompt") if chat else ("prompt", "messages")
-    if sent.get(other):
-        todo = f"send {own}, or ask /v1/{'' if chat else 'chat/'}completions"
-        raise RefusalError(400, f"{other} is not served here; {todo}", other)
-    prompt = sent.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        sent["prompt"] = prompt[0]
-    body = _converted(sent, Chat if chat else Completion)
-    messages = (
-        body.messages if isinstance(body, Chat) else [_Message("user", body.prompt)]
-    )
-    *turns, (role, source) = (message.turn for message in messages)
+    return _converted(sent, kind), warnings
+
+
+def text_in(content: Any) -> str:
+    """A text that may be given in parts."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text for part in content)
+
+
+def turn_of(role: Roles, content: Any, where: str) -> tuple[str, str]:
+    """The role and the text of a message, whose content may have parts. A `RefusalError` for a user or a model without text."""
+    text = text_in(content)
+    if not text.strip() and role not in ("system", "developer"):
+        what = f"a message of the {role} has no text; send its text as content"
+        raise RefusalError(400, what, where)
+    return "system" if role == "developer" else role, text
+
+
+def split_turns(
+    turns: Sequence[tuple[str, str]], where: str
+) -> tuple[tuple[tuple[str, str], ...], str]:
+    """The earlier turns, and the text of the last one, which must be the user's."""
+    *earlier, (role, source) = turns
     if role != "user":
-        raise RefusalError(400, "the last message must be the user's", "messages")
-    schema, is_strict = body.schema
-    request = Request(
-        source,
-        tuple(turns),
-        schema,
-        max_tokens=body.max_completion_tokens or body.max_tokens,
-        streamed=body.stream,
-        rows=body.stream_options.pipedec_rows,
-        strict=is_strict,
-        warnings=warnings,
-        stop=body.stops,
-        top=body.top,
-    )
-    return body, request
+        raise RefusalError(400, "the last message must be the user's", where)
+    return tuple(earlier), source
 
 
-def _parameters(data: bytes) -> dict[str, Any]:
+def schema_of(
+    form: Mapping[str, Any], inner: Any, where: str
+) -> tuple[bytes | None, bool]:
+    """The JSON Schema that a format wants, as in `Request`, and whether it is strict; the schema stands in its `inner` part."""
+    kind = form.get("type")
+    if kind == "text":
+        return None, False
+    if kind == "json_object":
+        return b"", False
+    schema = inner.get("schema") if isinstance(inner, dict) else None
+    if kind != "json_schema" or not isinstance(schema, dict):
+        todo = "give text, json_object, or json_schema with a JSON Schema as its schema"
+        raise RefusalError(400, todo, where)
+    strict = inner.get("strict") or False
+    if not isinstance(strict, bool):
+        what = f"{where}: strict is no boolean; send true or false"
+        raise RefusalError(400, what, where)
+    return msgspec.json.encode(schema), strict
+
+
+def parameters(data: bytes) -> dict[str, Any]:
     """The parameters of a body that say something."""
     data = data.removeprefix(BYTE_ORDER_MARK)
     try:
@@ -246,10 +187,10 @@ def _parameters(data: bytes) -> dict[str, Any]:
     }
 
 
-def _without_effect(sent: dict[str, Any]) -> list[str]:
+def _without_effect(sent: dict[str, Any], served: Collection[str]) -> list[str]:
     """Drop parameters that are not served, but have no effect or are taken all the same; what to warn of."""
     warnings = []
-    for name in sorted(_REASONS.keys() & sent.keys()):
+    for name in sorted(_REASONS.keys() & sent.keys() - served):
         value = sent.pop(name)
         if not value or value in _IDLE.get(name, ()):
             continue
@@ -279,7 +220,7 @@ def _whole_characters(sent: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _converted(sent: Mapping[str, Any], kind: type[Completion]) -> Completion:
+def _converted(sent: Mapping[str, Any], kind: type[Body]) -> Body:
     """The parameters, each with a value that fits."""
     known = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in sent:

@@ -7,18 +7,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count, takewhile
 from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 from msgspec import structs
 from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.decoding.blind import blind_decoder
+from pipedec_cli.decoding.decisions import deciding
 from pipedec_cli.decoding.decoder import Decoder, Source
 from pipedec_cli.decoding.exact import measured
 from pipedec_cli.jobs.loading import load_model
@@ -26,13 +27,13 @@ from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.text import QUESTION
 from pipedec_cli.objects.codec import FieldCodec, row_text
 from pipedec_cli.objects.json_schema import keys_of, tree_in
+from pipedec_cli.objects.questions import Question
+from pipedec_cli.objects.reader import ObjectReader
 from pipedec_cli.objects.rows import Rows
+from pipedec_cli.objects.so_far import ObjectSoFar
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method, Slot
-from pipedec_cli.serve.settings import MAX_CHOICES, ServeSettings
-
-#: The key of a request that has a schema.
-_FORMAT: Final = "response_format"
+from pipedec_cli.serve.settings import MAX_CHOICES, MAX_QUESTIONS, ServeSettings
 
 
 class TooLongError(UserError):
@@ -57,17 +58,28 @@ class EndingError(Exception):
         super().__init__("the server ends")
 
 
+class More(NamedTuple):
+    """What a decoder call has added to a streamed text."""
+
+    text: str  # goes on behind all before it
+    rows: Sequence[dict[str, Any]] = ()  # the new tokens, if they are wanted
+    #: All values of an object that are final, if rows are wanted and there are new
+    #: ones.
+    values: dict[str, Any] | None = None
+
+
 @dataclass(eq=False)
 class Request:
     """A text to generate. `tell` takes what comes of it, in the service's thread.
 
-    This is `Admitted`; if `streamed`, pairs of more of the text, in order, and new
-    tokens; at last a `Generated` or an error.
+    This is `Admitted`; if `streamed`, `More`; at last a `Generated` or an error.
     """
 
     source: str
     turns: tuple[tuple[str, str], ...] = ()  # a role and a text of each earlier message
     schema: bytes | None = None  # JSON; empty for the keys of the model
+    where: str = "response_format"  # the parameter that has the schema
+    questions: tuple[Question, ...] = ()  # what is decided about the text
     max_tokens: int | None = None
     streamed: bool = False
     rows: bool = False  # whether the tokens of rows are wanted
@@ -89,6 +101,7 @@ class Request:
     decoder: Any = None
     method: Any = None
     grid: Any = None
+    so_far: ObjectSoFar | None = None  # of an object that is streamed
 
     @property
     def prompt_tokens(self) -> int:
@@ -134,6 +147,7 @@ class Service:
             decoder.drafter if decoder.drafter and decoder.drafter.decoder else None
         )
         self._of = lru_cache(32)(self._decoder_of)
+        self._of_questions = lru_cache(32)(self._deciding)
         self.closing, self._wake = False, threading.Event()
         self.waiting, self.running = deque[Request](), dict[int, Request]()
         self._unread = SimpleQueue[Request]()
@@ -158,7 +172,8 @@ class Service:
             >= self.settings.batch_size + self.settings.queue
         ):
             raise FullError(len(running), len(waiting))
-        if request.schema is None and not self._drafter:
+        is_text = request.schema is None and not request.questions
+        if is_text and not self._drafter:
             request.decoder, request.method = self.decoder, self.usual
         self.waiting.append(request)
         self._wake.set() if request.method else self._unread.put(request)
@@ -170,7 +185,9 @@ class Service:
             try:
                 if request.gone:
                     raise EndingError
-                if request.schema is None and self._drafter:
+                if request.questions:
+                    request.decoder, method = self._of_questions(request.questions)
+                elif request.schema is None and self._drafter:
                     request.decoder, method, how = (
                         self.decoder,
                         self.usual,
@@ -181,13 +198,13 @@ class Service:
                     )
                 else:
                     request.decoder, method, request.unchecked = self._of(
-                        request.schema
+                        request.schema, request.where
                     )
                 if request.strict and request.unchecked:
-                    what = request.unchecked[0].removeprefix("response_format: ")
+                    what = request.unchecked[0].removeprefix(f"{request.where}: ")
                     raise UserError(
                         what,
-                        where="response_format",
+                        where=request.where,
                         todo="leave them out, or leave strict out",
                     )
                 request.method = (
@@ -275,78 +292,109 @@ class Service:
             request.method = drafter.check(how.limits.max_tokens, drafter.costs or ())
             request.method.drafts[number] = request.draft
 
-    def _decoder_of(self, schema: bytes) -> tuple[Decoder, Method, Sequence[str]]:
+    def _decoder_of(
+        self, schema: bytes, where: str
+    ) -> tuple[Decoder, Method, Sequence[str]]:
         """What writes the objects of a schema, and what they are not held to. A `UserError` if nothing does."""
         plain = self.decoder
         own = None if plain.drafter else plain.fields
         if own:
-            return plain, self.usual, self._unchecked(own, schema)
-        is_usual = (
-            plain.checkpoint.bos is None and plain.settings.decoder == "sequential"
-        )
-        if plain.drafter or not is_usual:
-            raise UserError("the model does not write such objects", where=_FORMAT)
+            return plain, self.usual, self._unchecked(own, schema, where)
+        if not self._is_ordinary:
+            raise UserError("the model does not write such objects", where=where)
         if not schema:
             raise UserError(
                 "the model has no keys of its own",
-                where=_FORMAT,
+                where=where,
                 todo="send a json_schema",
             )
-        return self._blind(schema)
+        return self._blind(schema, where)
 
-    def _unchecked(self, own: FieldCodec, schema: bytes) -> list[str]:
+    @property
+    def _is_ordinary(self) -> bool:
+        """Whether the model can answer in rows that it was not trained for."""
+        plain = self.decoder
+        is_sequential = plain.settings.decoder == "sequential"
+        return plain.checkpoint.bos is None and is_sequential and not plain.drafter
+
+    def _unchecked(self, own: FieldCodec, schema: bytes, where: str) -> list[str]:
         """What a model with keys of its own does not hold to in a schema. A `UserError` if the keys are others."""
         unchecked = list[str]()
         if not schema:
             return unchecked
         most = self.settings.max_keys, MAX_CHOICES
-        wanted = keys_of(parsed(schema), _FORMAT, unchecked.append, most)
+        wanted = keys_of(parsed(schema), where, unchecked.append, most)
         if not wanted:
             return unchecked
         names = {key.name for key in own.fields}
         if wanted.keys() != names:
             listed = ", ".join(sorted(names))
-            raise UserError(f"the model writes the keys {listed}", where=_FORMAT)
+            raise UserError(f"the model writes the keys {listed}", where=where)
         for key in own.fields:
             asked = wanted[key.name]
             is_of_kind = asked.kind in ("any", key.kind)
             is_free = is_of_kind and {*asked.absent} <= {"omit"}
             if not is_free or asked.enum not in ((), key.enum):
                 unchecked.append(
-                    f"{_FORMAT}: {key.name!r} is written as the model has learnt it"
+                    f"{where}: {key.name!r} is written as the model has learnt it"
                 )
         return unchecked
 
-    def _blind(self, schema: bytes) -> tuple[Decoder, Method, Sequence[str]]:
+    def _blind(
+        self, schema: bytes, where: str
+    ) -> tuple[Decoder, Method, Sequence[str]]:
         """The same of an ordinary model, which is asked for each key."""
-        plain = self.decoder
         settings = self.settings
         unchecked = list[str]()
         given = parsed(schema)
         most = settings.max_keys, MAX_CHOICES
-        tree = tree_in(given, _FORMAT, unchecked.append, most)
-        chat = plain.text.prompt is not None and plain.text.prompt.chat
-        template = settings.prompt_template
-        if QUESTION not in (template or ""):  # a prompt may be meant for texts
-            template = None
-        rows = Rows(tree, schema=given, where=_FORMAT, warn=unchecked.append)
-        with _advising(_FORMAT, None):
-            decoder = blind_decoder(plain, rows, template=template, chat=chat)
-            method = method_of(settings.decoding, decoder)
-        room = 32 * settings.max_keys
-        known = sum(len(opening.known) for opening in method.openings)
-        if known > room:
-            what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
-            todo = "leave keys out, or shorten what describes them"
-            raise UserError(what, where=_FORMAT, todo=todo)
+        tree = tree_in(given, where, unchecked.append, most)
+        rows = Rows(tree, schema=given, where=where, warn=unchecked.append)
+        make = partial(blind_decoder, self.decoder, rows)
+        decoder, method = self._of_rows(make, 32 * settings.max_keys, where)
         # What rows open costs as well: a list of many items with many keys is cut.
         limits = replace(method.limits, sub_max=2 * settings.max_keys)
         return decoder, replace(method, limits=limits), unchecked
+
+    def _of_rows(
+        self, make: Callable[..., Decoder], room: int, where: str
+    ) -> tuple[Decoder, Method]:
+        """A decoder of rows without training, whose questions have `room` for so many tokens, and how it decodes."""
+        prompt = self.decoder.text.prompt
+        template = self.settings.prompt_template
+        if QUESTION not in (template or ""):  # a prompt may be meant for texts
+            template = None
+        with _advising(where, None):
+            decoder = make(template=template, chat=prompt is not None and prompt.chat)
+            method = method_of(self.settings.decoding, decoder)
+        known = sum(len(opening.known) for opening in method.openings)
+        if known > room:
+            what = f"the questions take {known:,} tokens, and may take {room:,}"
+            todo = "ask for less, or in shorter words"
+            raise UserError(what, where=where, todo=todo)
+        return decoder, method
+
+    def _deciding(self, questions: tuple[Question, ...]) -> tuple[Decoder, Method]:
+        """What answers questions about a text. A `UserError` if nothing does."""
+        where = "questions"
+        if not self._is_ordinary:
+            raise UserError("the model answers no questions", where=where)
+        choices = sum(len(question.options) for question in questions)
+        if choices > MAX_CHOICES:
+            what = (
+                f"all questions have {choices:,} answers, and may have {MAX_CHOICES:,}"
+            )
+            raise UserError(what, where=where, todo="ask in several requests")
+        make = partial(deciding, self.decoder, questions)
+        return self._of_rows(make, 64 * MAX_QUESTIONS, where)
 
     def _take(self, request: Request, event: Event) -> None:
         """Tell a request what a decoder call or its end has made."""
         if isinstance(event, Admitted):
             request.grid = event.grid
+            reader = request.decoder.reader
+            if request.streamed and isinstance(reader, ObjectReader):
+                request.so_far = ObjectSoFar(reader, event.grid)
             request.tell(event)
         elif isinstance(event, Finished):
             self._finish(request, event)
@@ -365,12 +413,19 @@ class Service:
             generated = structs.replace(generated, text=text, truncated=None)
         del self.running[event.example]
         if request.streamed:
-            request.tell((generated.text.removeprefix(request.sent), []))
+            request.tell(More(generated.text.removeprefix(request.sent)))
         request.tell(EndingError() if request.gone else generated)
 
     def _send_on(self, request: Request, event: Stepped) -> None:
         """Send what a call has added to a text, and end the text where one of `stop` stands."""
-        text = _settled(request)
+        values = None
+        if request.so_far is None:
+            text = _settled(request)
+        else:
+            has_more = request.so_far.update()
+            text = request.so_far.text
+            if has_more and request.rows:
+                values = request.so_far.values
         rows = [*_rows(request, event.step.made)] if request.rows else []
         whole = request.ended(text)
         request.stopped = whole != text
@@ -382,7 +437,7 @@ class Service:
             more = sure.removeprefix(request.sent)
         request.sent += more
         if request.streamed and (more or rows):
-            request.tell((more, rows))
+            request.tell(More(more, rows, values))
 
 
 @contextmanager
@@ -403,18 +458,14 @@ def _limited(method: Method, request: Request) -> Method:
 
 
 def _settled(request: Request) -> str:
-    """The beginning of a text that no later token changes; nothing of an object, which is written at its end."""
+    """The beginning of a text that no later token changes."""
     rows, decoder = request.grid.subsequences, request.decoder
     ended = [*takewhile(attrgetter("ended"), rows)]
     # Where a text ends when it repeats itself, the last row that has ended may be
     # dropped.
     shown = ended[:-1] if request.method.stop_on_repeat else rows[: len(ended) + 1]
     texts = [row_text(decoder.text, row) for row in shown]
-    return (
-        ""
-        if decoder.fields
-        else str(decoder.settings.segmentation.joiner.join(filter(None, texts)))
-    )
+    return str(decoder.settings.segmentation.joiner.join(filter(None, texts)))
 
 
 def _rows(request: Request, made: Sequence[Slot]) -> Iterator[dict[str, Any]]:

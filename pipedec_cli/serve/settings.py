@@ -28,6 +28,8 @@ GRACE: Final = 30.0
 READ_TIMEOUT: Final = 30.0
 #: The most choices of all keys of a schema.
 MAX_CHOICES: Final = 10_000
+#: The most questions of a request for decisions.
+MAX_QUESTIONS: Final = 400
 
 _server = partial(option, panel="Server")
 

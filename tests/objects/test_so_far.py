@@ -14,6 +14,7 @@ from pipedec_cli.objects.rows import Rows
 from pipedec_cli.objects.so_far import ObjectSoFar
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from tests.model.chats import foreign
+from tests.model.told import Told
 from tests.objects.test_schemas import LISTED, NESTED, Whim, decoder_of
 from tests.trials.schemas import random_schema
 
@@ -34,9 +35,14 @@ def blind(plain, schema, of_class=None):
 
 
 def on_a_whim(decoder, seed, **limits):
-    """The objects so far and at the end: lists of (text, values), then the result."""
+    """The same of a model that says anything that is allowed."""
     end = getattr(decoder.plan, "end", decoder.checkpoint.eos)
-    decoder._engines[1] = Whim(seed, decoder.weights.vocabulary, end)
+    return seen_of(decoder, Whim(seed, decoder.weights.vocabulary, end), **limits)
+
+
+def seen_of(decoder, model, **limits):
+    """The objects so far, pairs of text and values, and the result."""
+    decoder._engines[1] = model
     seen = []
     for event in decoder.run([SOURCE], decoder.method(**limits), 1):
         if isinstance(event, Admitted):
@@ -109,3 +115,47 @@ def test_objects_of_any_schema_take_nothing_back(plain, count):
             assert_final(*on_a_whim(decoder, number, time_max=12))
             tried += 1
     assert tried > count // 5
+
+
+PUB = {"name": TEXT, "food": {"enum": ["Thai", "Greek"]}, "town": TEXT}
+
+
+def told_so_far(plain, schema, of_class=None):
+    """The objects so far and at the end of a model that writes two words as name and town, and finds Thai likely."""
+    decoder = blind(plain, schema, of_class)
+    written = {1: "March 2026 I paid", 3: "EUR"}
+    return seen_of(decoder, Told(decoder, ["Thai"], written))
+
+
+def test_a_value_is_final_before_those_in_front_of_it_and_its_text_waits(plain):
+    seen, result = told_so_far(plain, {"properties": PUB, "required": [*PUB]})
+    assert_final(seen, result)
+    assert seen[0] == ("{", {"food": "Thai"}), "it is scored in the first call"
+    assert {"food": "Thai", "town": "EUR"} in [values for _, values in seen]
+    assert seen[-1][1] == result.fields
+
+
+def test_a_value_that_the_schema_will_not_allow_is_held_back(plain):
+    held = TEXT | {"not": {"minLength": 1}}
+    seen, result = told_so_far(plain, {"properties": PUB | {"name": held}})
+    assert_final(seen, result)
+    assert result.values_lost == 1 and "name" not in result.fields
+    assert {text for text, _ in seen} == {"{"}
+
+
+def test_where_a_schema_has_conditions_values_that_may_go_wait_for_the_end(plain):
+    condition = {"if": {"required": ["town"]}, "then": {"properties": {"food": False}}}
+    seen, result = told_so_far(
+        plain, {"properties": PUB, "required": ["name"]} | condition
+    )
+    assert_final(seen, result)
+    assert "food" not in result.fields
+    assert all("food" not in values for _, values in seen)
+
+
+def test_what_a_class_checks_comes_in_the_order_of_its_keys(plain):
+    schema = {"properties": PUB, "required": [*PUB]}
+    seen, result = told_so_far(plain, schema, of_class=lambda _: [])
+    assert_final(seen, result)
+    for _, values in seen:
+        assert [*values] == [*PUB][: len(values)]

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from pipedec_cli.serve.body import RefusalError, read_body
+from pipedec_cli.serve.body import RefusalError
+from pipedec_cli.serve.chat import ChatExchange
 from tests.serve.test_serve import chat, models, pipelined, until  # noqa: F401
 
 pytestmark = pytest.mark.extra("uvicorn")
@@ -156,7 +157,7 @@ def test_the_default_temperature_is_taken_with_a_warning(pipelined, value):  # n
 )
 def test_a_wish_that_would_have_no_effect_is_refused(more, param):
     with pytest.raises(RefusalError) as refusal:
-        read_body(json.dumps(GOOD | more).encode(), chat=False)
+        ChatExchange(json.dumps(GOOD | more).encode(), is_chat=False)
     assert (refusal.value.status, refusal.value.param) == (400, param)
 
 
@@ -174,7 +175,7 @@ def test_a_wish_that_would_have_no_effect_is_refused(more, param):
 )
 def test_a_name_that_is_unknown_is_answered_with_the_one_that_is_meant(name, meant):
     with pytest.raises(RefusalError) as refusal:
-        read_body(json.dumps(GOOD | {name: 1}).encode(), chat=False)
+        ChatExchange(json.dumps(GOOD | {name: 1}).encode(), is_chat=False)
     assert refusal.value.param == name
     assert str(refusal.value).partition("; ")[2].startswith(meant)
 
@@ -193,6 +194,6 @@ def test_a_name_that_is_unknown_is_answered_with_the_one_that_is_meant(name, mea
 )
 def test_a_value_that_does_not_fit_is_refused_with_what_to_send(more):
     with pytest.raises(RefusalError) as refusal:
-        read_body(json.dumps(GOOD | more).encode(), chat=False)
+        ChatExchange(json.dumps(GOOD | more).encode(), is_chat=False)
     assert refusal.value.param == [*more][-1]
     assert "; send " in str(refusal.value)

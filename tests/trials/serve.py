@@ -11,6 +11,11 @@ length. It sends ``--cases`` requests instead, and other clients leave. ``--cach
 should be small. The trial fails if a text is wrong, or if nothing was taken over or
 dropped.
 
+``--routes N`` sends so many requests to all routes, whole and streamed, with damaged
+bodies and clients that leave among them. Texts and objects must be those of `pipedec
+generate`, and decisions those of a server that takes over nothing and is asked alone.
+It needs a chat model and ``--schema``.
+
 ``--beside COMMAND --body FILE`` puts the load on another server instead, whose texts
 are not compared: a command with --port, and the JSON of a request in whose prompt
 ``{source}`` stands.
@@ -56,13 +61,17 @@ class Server:
     """A server in a process. `wanted` are the right texts by source."""
 
     def __init__(
-        self, options: list[str], wanted: dict[str, str], schema: Any, port: int = 0
+        self,
+        options: list[str],
+        wanted: dict[str, str],
+        schema: Any,
+        port: int = 0,
+        program: tuple[str, ...] = ("-m", "pipedec_cli"),
     ) -> None:
         self.options, self.wanted, self.schema, self.log = options, wanted, schema, []
         command = [
             sys.executable,
-            "-m",
-            "pipedec_cli",
+            *program,
             "serve",
             "--port",
             str(port),
@@ -239,6 +248,7 @@ def mangled(body: bytes, draw: random.Random) -> bytes:
         given["response_format"] = {"type": "json_schema", "json_schema": schema}
         return json.dumps(given).encode()
     names = ["max_tokens", "stream", "stream_options", "response_format", "temperature"]
+    names += ["tools", "tool_choice", "input", "text", "questions", "state", "messages"]
     odd = [
         None,
         -1,
@@ -388,11 +398,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shared", type=int, default=0)
     parser.add_argument("--cache-mb", type=int, default=512)
+    parser.add_argument("--routes", type=int, default=0)
     parser.add_argument("--beside")
     parser.add_argument("--body")
     given, options = parser.parse_known_args()
     random.seed(given.seed)
     options = [option for option in options if option != "--"]
+    if given.routes:
+        all_routes(given, options)
+        return
     server = beside(given) if given.beside else started(given, options)
     if given.shared:
         shared(server, given.cases)
@@ -403,6 +417,150 @@ def main() -> None:
         load(server, clients, given.seconds)
     server.process.terminate()
     print(f"exit code {server.process.wait()}")
+
+
+#: The most tokens of a text or an object of a request to all routes.
+MOST_TOKENS = 24
+#: Questions of all types, in the shapes of both APIs.
+ASKED: list[dict[str, Any]] = [
+    {"type": "predicate", "instructions": "Is it cheap?"},
+    {
+        "type": "choice",
+        "instructions": "What is it?",
+        "choices": [{"value": "a pub"}, {"value": "a restaurant"}, {"value": True}],
+    },
+    {
+        "type": "score",
+        "instructions": "How good is it?",
+        "levels": [{"label": "bad"}, {"label": "good"}, {"label": "very good"}],
+    },
+    {"type": "pipedec_text", "instructions": "What is its name?"},
+]
+NAMED: dict[str, dict[str, Any]] = {
+    "cheap": {"type": "noul", "instructions": "Is it cheap?"},
+    "kind": {"type": "choice", "criteria": {"pub": "It has beer.", "café": ""}},
+    "stars": {"type": "score", "criteria": ["bad", "good", "very good"]},
+}
+
+
+def bodies(schema: Any) -> list[tuple[str, str, Callable[[str], dict[str, Any]]]]:
+    """Each route's path, what its answer is, and the body for a source."""
+
+    def messages(source: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": source}]
+
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    flat = {"type": "json_schema", "name": "x", "schema": schema}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    called = {"tools": [tool], "tool_choice": "required"}
+    chat, texts, responses = "chat/completions", "completions", "responses"
+    return [
+        (texts, "text", lambda source: {"prompt": source}),
+        (texts, "object", lambda source: {"prompt": source, "response_format": form}),
+        (chat, "text", lambda source: {"messages": messages(source)}),
+        (chat, "object", lambda source: {"messages": messages(source), **called}),
+        (responses, "text", lambda source: {"input": source}),
+        (
+            responses,
+            "object",
+            lambda source: {"input": messages(source), "text": {"format": flat}},
+        ),
+        (
+            "decisions",
+            "decisions",
+            lambda source: {"input": source, "questions": ASKED},
+        ),
+        (
+            "systemone",
+            "systemone",
+            lambda source: {"state": source, "questions": NAMED},
+        ),
+    ]
+
+
+def said(answer: Any) -> Any:
+    """What a whole answer says, in any shape, or a part of a stream."""
+    if "answers" in answer:
+        return answer["answers"]
+    if "choices" not in answer:
+        if "output" in answer:
+            return answer["output"][0]["content"][0]["text"]
+        return answer.get("delta", "")
+    for choice in answer["choices"]:
+        told = choice.get("message") or choice.get("delta") or choice
+        for call in told.get("tool_calls") or ():
+            return call["function"]["arguments"]
+        return told.get("text") or told.get("content") or ""
+    return ""
+
+
+def streamed(content: bytes) -> str:
+    """The text of a stream."""
+    lines = [line[6:] for line in content.splitlines() if line.startswith(b"data: ")]
+    parts = [json.loads(line) for line in lines if line != b"[DONE]"]
+    return "".join(said(part) for part in parts)
+
+
+def ask_any(server: Server, wanted: dict[str, dict[str, Any]], number: int) -> str:
+    """Ask a route, damage a body, or leave; how it ended."""
+    draw = random.Random(number)
+    source = draw.choice([*server.wanted])
+    path, kind, body_of = draw.choice(bodies(server.schema))
+    body = {"model": "m", **body_of(source)}
+    is_text = kind in ("text", "object")
+    if is_text:
+        limit = "max_output_tokens" if path == "responses" else "max_tokens"
+        body[limit] = MOST_TOKENS
+    streams = is_text and draw.random() < 0.5
+    content = json.dumps(body | ({"stream": True} if streams else {})).encode()
+    if draw.random() < 0.1:
+        head = f"POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", server.port)) as made:
+            size = f"Content-Length: {len(content)}\r\n\r\n"
+            made.sendall(head.encode() + size.encode() + content)
+            time.sleep(draw.random() / 2)
+        return "left"
+    if draw.random() < 0.1:
+        status, answer, _ = server.send(mangled(content, draw), f"/v1/{path}")
+        is_wrong = b"Traceback" in answer or status >= 500
+        return f"WRONG {path} {status}: {answer[:200]!r}" if is_wrong else "damaged"
+    status, answer, _ = server.send(content, f"/v1/{path}")
+    if status != 200:
+        return f"{status} {path}"
+    told = streamed(answer) if streams else said(json.loads(answer))
+    return "right" if told == wanted[kind][source] else f"WRONG {path} {kind} {streams}"
+
+
+def all_routes(given: argparse.Namespace, options: list[str]) -> None:
+    """Ask all routes. A SystemExit if an answer is wrong, or a place is lost."""
+    sources = [record.source for record in read_records(given.data)]
+    schema = json.loads(Path(given.schema).read_text(encoding="utf-8"))
+    limited = [*options, "--max-tokens", str(MOST_TOKENS)]
+    texts = generated(sources, [*limited, "--chat"])
+    objects = generated(sources, [*limited, "--schema", given.schema])
+    wanted = {"text": texts, "object": objects, "decisions": {}, "systemone": {}}
+    plain = Server(options, texts, schema, program=("-c", PLAIN))
+    for path, kind, body_of in bodies(schema)[-2:]:
+        for source in sources:
+            body = json.dumps({"model": "m", **body_of(source)}).encode()
+            wanted[kind][source] = said(json.loads(plain.send(body, f"/v1/{path}")[1]))
+    plain.process.terminate()
+    plain.process.wait()
+    more = ["--cache-mb", str(given.cache_mb), "--queue", "64"]
+    server = Server([*options, *more], texts, schema)
+    with ThreadPoolExecutor(16) as clients:
+        told = Counter(
+            clients.map(
+                lambda number: ask_any(server, wanted, number), range(given.routes)
+            )
+        )
+    left = server.settle()
+    print(f"{dict(told)}; places left {left}", flush=True)
+    server.process.terminate()
+    code = server.process.wait()
+    print(f"exit code {code}")
+    if code or left != (0, 0) or {*told} - {"right", "left", "damaged"}:
+        raise SystemExit("FAILED")
 
 
 def beside(given: argparse.Namespace) -> Server:
@@ -417,34 +575,27 @@ def started(given: argparse.Namespace, options: list[str]) -> Server:
     sources = [record.source for record in read_records(given.data)]
     if given.shared:
         sources = mixed(sources, given.shared, random.Random(given.seed))
-    with TemporaryDirectory() as folder:
-        data, out = Path(folder) / "docs.jsonl", Path(folder) / "out.jsonl"
-        more = ["--schema", given.schema] if given.schema else []
-        data.write_text(
-            "".join(json.dumps({"source": one}) + "\n" for one in sources),
-            encoding="utf-8",
-        )
-        command = (
-            sys.executable,
-            "-c",
-            PLAIN,
-            "generate",
-            str(data),
-            "--out",
-            str(out),
-        )
-        subprocess.run([*command, *more, *options], check=True)
-        texts = [
-            json.loads(line)["prediction"]
-            for line in out.read_text(encoding="utf-8").splitlines()
-        ]
-    wanted = dict(zip(sources, texts, strict=True))
+    more = ["--schema", given.schema] if given.schema else []
+    wanted = generated(sources, [*more, *options])
     schema = (
         json.loads(Path(given.schema).read_text(encoding="utf-8"))
         if given.schema
         else None
     )
     return Server([*options, "--cache-mb", str(given.cache_mb)], wanted, schema)
+
+
+def generated(sources: list[str], options: list[str]) -> dict[str, Any]:
+    """What `pipedec generate` writes of each source."""
+    with TemporaryDirectory() as folder:
+        data, out = Path(folder) / "docs.jsonl", Path(folder) / "out.jsonl"
+        lines = [json.dumps({"source": source}) + "\n" for source in sources]
+        data.write_text("".join(lines), encoding="utf-8")
+        command = [sys.executable, "-c", PLAIN, "generate", str(data)]
+        subprocess.run([*command, "--out", str(out), *options], check=True)
+        predicted = out.read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(line)["prediction"] for line in predicted]
+    return dict(zip(sources, texts, strict=True))
 
 
 if __name__ == "__main__":
