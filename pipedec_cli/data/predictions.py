@@ -44,8 +44,8 @@ def line(
 
     The source and the target are added under these names, if the input has other names
     for them: other commands look for these names. With `trace` the line also holds the
-    grid and the token ids of the source, with `confidence` how sure each value is and
-    how far the schema forced it, with `spans` where it stands in the source. Of several
+    grid and the token ids of the source, with `confidence` how sure each value is, how
+    far the schema forced it and how probable each choice is, with `spans` where it stands in the source. Of several
     examples at a time the seconds are not of this one alone: the line has their number,
     the `batch_size`.
     """
@@ -97,7 +97,16 @@ def _object_values(
         "spans": places,
         "violations": list(generated.violations) or None,
         "missing": generated.missing or None,
+        "probabilities": _rounded(generated.probabilities) if confidence else None,
     }
+
+
+def _rounded(probabilities: Mapping[str, Mapping[str, float]]) -> Any:
+    """The probabilities of choices to four digits; None if there are none."""
+    rounded = {}
+    for path, shares in probabilities.items():
+        rounded[path] = {label: float(f"{shares[label]:.4g}") for label in shares}
+    return rounded or None
 
 
 def _amounts(generated: Generated, batch_size: int) -> dict[str, Any]:

@@ -243,6 +243,7 @@ class _Output(
     spans: dict[str, Any] | None = None
     violations: tuple[str, ...] = ()
     missing: dict[str, float] = {}
+    probabilities: dict[str, dict[str, float]] = {}
     steps: _Amount = 0
     draft_steps: _Amount | None = None
     tokens: _Amount = 0

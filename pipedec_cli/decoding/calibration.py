@@ -1,12 +1,18 @@
-"""What right answers say of blind rows: the values of a key that has few, and how sure a value must be to count."""
+"""What right answers say of blind rows: the values of a key that has few, how sure of a choice its score is, and how sure a value must be to count."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from dataclasses import field as set_field
+from typing import Any, Final, NamedTuple
 
-from pipedec_cli.data.fields import Keys, leaves, text_of, value_texts
+import numpy as np
+
+from pipedec_cli.data.fields import Keys, leaves, path_name, text_of, value_texts
 from pipedec_cli.data.records import Record
 from pipedec_cli.decoding.decoder import Decoder
+from pipedec_cli.metrics.choices import Decided, calibration_error
 from pipedec_cli.objects.asked import Asked
 from pipedec_cli.objects.codec import four_digits
 from pipedec_cli.objects.rows import BlindPlan
@@ -16,6 +22,10 @@ from pipedec_cli.pipeline.decode import Finished
 #: The least confidences that keep all values, and none.
 ALL: Final = 0.0
 NO_VALUES: Final = 2.0
+#: A key with so many records has a temperature of its own.
+ENOUGH: Final = 50
+#: The least temperature; the greatest is its inverse.
+_COLDEST: Final = 0.02
 
 
 class Tried(NamedTuple):
@@ -23,6 +33,25 @@ class Tried(NamedTuple):
 
     confidence: float
     is_right: bool
+
+
+@dataclass
+class _Key:
+    """What the rows of a key gave for all records."""
+
+    tried: list[Tried] = set_field(default_factory=list)
+    decided: list[Decided] = set_field(default_factory=list)
+    #: Of each of `tried` its probabilities, if it was chosen.
+    chosen: list[Decided | None] = set_field(default_factory=list)
+
+
+class Tempered(NamedTuple):
+    """The temperature of a key's choices, and their calibration error before and after, in per cent."""
+
+    key: str
+    temperature: float
+    before: float
+    after: float
 
 
 def learn_choices(
@@ -51,18 +80,26 @@ def calibrate(
     records: Sequence[Record],
     batch_size: int,
     advance: Callable[[], None],
-) -> None:
+    *,
+    prior: bool = False,
+) -> list[Tempered]:
     """Fit to records with targets, for each key, the confidence below which a blind row has no value.
 
-    Keys with few values choose among these from now on. Keys of lists of objects keep
-    all their values. `advance` is called after each record that is answered.
+    Keys with few values choose among these from now on, and the scores of choices are
+    divided by a temperature, which makes the right ones most probable: of one key if
+    there are many records, else of all. Keys of lists of objects keep all their values.
+    A `prior` is subtracted before; see `find_priors`. `advance` is called after each
+    record that is answered.
     """
     plan = decoder.blind
     assert plan is not None, "thresholds are for blind rows"
     plan.thresholds = (ALL,) * len(plan.asked)
     plan.choices = learn_choices(plan, records)
+    plan.temperatures = {}
+    if prior:
+        find_priors(decoder)
     rights = [_right_texts(plan, record) for record in records]
-    tried: list[list[Tried]] = [[] for _ in plan.asked]
+    keys = [_Key() for _ in plan.asked]
     sources = [record.source for record in records]
     for event in decoder.run(sources, decoder.method(), batch_size):
         if not isinstance(event, Finished):
@@ -70,20 +107,104 @@ def calibrate(
         advance()
         answered = plan.answers(event.grid)
         right = rights[event.example]
-        for values, asked in zip(tried, plan.asked, strict=True):
+        for key, asked in zip(keys, plan.asked, strict=True):
             text = answered.texts[asked.at]
+            truth = right.get(asked.place, "")
+            shares = answered.probabilities.get(path_name(asked.place))
+            decided = Decided(shares, truth) if shares else None
+            if decided is not None:
+                key.decided.append(decided)
             if text != "":
                 confidence = answered.rows[asked.at].value_confidence
-                is_right = _is_same(asked, text, right.get(asked.place, ""))
-                values.append(Tried(confidence, is_right))
+                key.tried.append(Tried(confidence, _is_same(asked, text, truth)))
+                key.chosen.append(decided)
+    tempered = _temper(plan, keys)
     thresholds = []
-    for asked, values in zip(plan.asked, tried, strict=True):
+    for asked, key in zip(plan.asked, keys, strict=True):
         threshold = ALL
         if asked.part.shape == "value":
             filled = sum(bool(right.get(asked.place)) for right in rights)
-            threshold = best_threshold(values, filled)
+            threshold = best_threshold(key.tried, filled)
         thresholds.append(threshold)
     plan.thresholds = tuple(thresholds)
+    return tempered
+
+
+def _temper(plan: BlindPlan, keys: Sequence[_Key]) -> list[Tempered]:
+    """Fit temperatures to the choices of keys, and make their confidences those at these temperatures."""
+    usual = fit_temperature([each for key in keys for each in key.decided])
+    tempered = []
+    for asked, key in zip(plan.asked, keys, strict=True):
+        if not key.decided:
+            continue
+        own = usual
+        if len(key.decided) >= ENOUGH:
+            own = fit_temperature(key.decided)
+        plan.temperatures[asked.part] = own
+        before = calibration_error(key.decided)
+        after = calibration_error([each.at(own) for each in key.decided])
+        tempered.append(Tempered(path_name(asked.place), own, before, after))
+        for number, decided in enumerate(key.chosen):
+            if decided is not None:
+                key.tried[number] = key.tried[number]._replace(
+                    confidence=_of_value(decided.at(own))
+                )
+    return tempered
+
+
+def _of_value(decided: Decided) -> float:
+    """The probability of the best answer that is a value."""
+    shares = decided.probabilities
+    return max(share for label, share in shares.items() if label)
+
+
+def fit_temperature(decided: Sequence[Decided]) -> float:
+    """The temperature at which the right answers are most probable, of answers that had one of 1.
+
+    It is four digits of a number between the `_COLDEST` and the hottest, its inverse.
+    Without right answers it is 1.
+    """
+    rows = []
+    for each in decided:
+        if each.right in each.probabilities:
+            labels = [*each.probabilities]
+            shares = np.array([*each.probabilities.values()])
+            logits = np.log(np.maximum(shares, 1e-300))
+            rows.append((logits, labels.index(each.right)))
+    if not rows:
+        return 1.0
+    low = math.log(_COLDEST)  # of the inverse
+    high = -low
+    for _ in range(40):  # the likelihood has one maximum
+        middle = (low + high) / 2
+        slope = sum(_slope(logits, right, math.exp(middle)) for logits, right in rows)
+        if slope > 0:
+            low = middle
+        else:
+            high = middle
+    return four_digits(math.exp(-middle))
+
+
+def _slope(logits: Any, right: int, inverse: float) -> float:
+    """How fast the logarithm of a right answer's probability grows with the inverse of the temperature."""
+    weights = np.exp(inverse * (logits - logits.max()))
+    return float(logits[right] - weights @ logits / weights.sum())
+
+
+def find_priors(decoder: Decoder) -> None:
+    """Have choices count by how much more probable the source makes them: score them behind an empty one."""
+    plan = decoder.blind
+    assert plan is not None, "priors are for blind rows"
+    plan.priors = {}
+    for event in decoder.run([""], decoder.method(), 1):
+        if not isinstance(event, Finished):
+            continue
+        grid = event.grid
+        rows = zip(plan.asked, grid.openings, grid.subsequences, strict=False)
+        for asked, opening, row in rows:
+            if plan.names_values(asked.part):
+                texts = [answer.text for answer in opening.answers]
+                plan.priors[asked] = dict(zip(texts, row.scores, strict=True))
 
 
 def _right_texts(plan: BlindPlan, record: Record) -> dict[Keys, str]:

@@ -25,10 +25,10 @@ from pipedec_cli.data.fields import path_name
 from pipedec_cli.data.places import places_of
 from pipedec_cli.data.records import Generated
 from pipedec_cli.decoding.blind import blind_decoder
+from pipedec_cli.decoding.calibration import find_priors
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.objects.questions import YES, Kind, Question, check_questions
 from pipedec_cli.objects.rows import BlindPlan, Rows
-from pipedec_cli.pipeline.decode import Finished
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -92,22 +92,6 @@ def plan_of(decoder: Decoder) -> BlindPlan:
     """The plan of a decoder of blind rows."""
     assert decoder.blind is not None, "known answers are scored in blind rows"
     return decoder.blind
-
-
-def find_priors(decoder: Decoder) -> None:
-    """Have known answers count by how much more probable the source makes them: score them behind an empty one."""
-    plan = plan_of(decoder)
-    plan.priors = {}
-    [grid] = [
-        event.grid
-        for event in decoder.run([""], decoder.method(), 1)
-        if isinstance(event, Finished)
-    ]
-    rows = zip(plan.asked, grid.openings, grid.subsequences, strict=False)
-    for asked, opening, row in rows:
-        if opening.probabilities(row):
-            texts = [answer.text for answer in opening.answers]
-            plan.priors[asked] = dict(zip(texts, row.scores, strict=True))
 
 
 def decide(

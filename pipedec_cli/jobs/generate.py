@@ -115,7 +115,7 @@ def _check_blind(settings: RunSettings) -> None:
             "examples do not go into a chat", todo="leave --chat or --shots out"
         )
     if not settings.is_blind:
-        for name in settings.asked("calibrate", "show_prompt"):
+        for name in settings.asked("calibrate", "prior", "show_prompt"):
             what = f"{name} is for --schema, --fields, --shots and --ask"
             raise UserError(what, todo="leave it out")
 

@@ -90,6 +90,10 @@ class GenerateSettings(WorkflowSettings):
     calibrate: str | None = _asking(
         None, "Learn from right answers when a key has no value.", metavar="FILE"
     )
+    prior: bool = key(
+        False,
+        "Subtract from the score of a choice what it scores behind an empty text.",
+    )
     show_prompt: bool = _asking(
         False, "Print what the model reads for the first source, and end."
     )

@@ -378,7 +378,7 @@ def _refuse_of_objects(settings: RunSettings, decoder: Decoder) -> None:
 def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
     from pipedec_cli.decoding.blind import blind_decoder
-    from pipedec_cli.decoding.calibration import calibrate
+    from pipedec_cli.decoding.calibration import calibrate, find_priors
 
     rows = blind_rows(settings)  # faults in files come before the weights
     records: list[Record] = []
@@ -399,7 +399,16 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
             log.warning(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
         batch_size = 8 if settings.batch_size == "auto" else settings.batch_size
         with stage(listen, "calibrating", len(records)) as advance:
-            calibrate(decoder, records, batch_size, advance)
+            tempered = calibrate(
+                decoder, records, batch_size, advance, prior=settings.prior
+            )
+        for key in tempered:
+            log.info(
+                f"{key.key}: temperature {key.temperature:g}; expected calibration error "
+                f"{key.before:.1f} % before, {key.after:.1f} % after"
+            )
+    elif settings.prior:
+        find_priors(decoder)
     return decoder
 
 

@@ -1,5 +1,7 @@
 """Files of predictions, the protocol that suits them, and their scores."""
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -11,6 +13,7 @@ from msgspec import structs, to_builtins
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.fields import leaves, path_name, text_of
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import some_names
@@ -18,6 +21,7 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.metrics import TASK_OF, Task
 from pipedec_cli.metrics.answers import ANSWER_FIELDS, for_task
+from pipedec_cli.metrics.choices import ChoiceScores, Decided, choice_scores
 from pipedec_cli.metrics.differences import Difference, score_differences
 from pipedec_cli.metrics.failures import Failures, count_failures, right_answers
 from pipedec_cli.metrics.fields import Fields
@@ -112,6 +116,20 @@ class Scored:
         return reliability(self.judged)
 
     @cached_property
+    def choices(self) -> dict[str, ChoiceScores]:
+        """What the probabilities of each key are worth that chooses among known values."""
+        decided = defaultdict[str, list[Decided]](list)
+        for item in self.items:
+            target = item.record.target_fields if item.record else None
+            if target is None:
+                continue
+            right = {path_name(keys): text_of(value) for keys, value in leaves(target)}
+            for path, shares in item.probabilities.items():
+                key = re.sub(r"\[[0-9]+\]", "[]", path)
+                decided[key].append(Decided(shares, right.get(path, "")))
+        return {key: choice_scores(values) for key, values in decided.items()}
+
+    @cached_property
     def unforced(self) -> Reliability | None:
         """The reliability of 1 − `forced` in place of the confidence.
 
@@ -177,6 +195,8 @@ class Scored:
             summary["parts"] = self.parts
         if self.reliability is not None:
             summary["reliability"] = to_builtins(self.reliability)
+        if self.choices:
+            summary["choices"] = to_builtins(self.choices)
         return summary
 
 

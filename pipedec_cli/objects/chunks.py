@@ -4,7 +4,7 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -54,6 +54,7 @@ class _Value(NamedTuple):
     sure: float
     forced: float | None = None
     missing: float | None = None
+    shares: Mapping[str, float] | None = None  # of all that it may be, where scored
 
 
 #: Values by their paths.
@@ -126,9 +127,12 @@ class Chunks:
             shares = {keys: value.forced for keys, value in found.items()}
             forced = mapped(values, lambda keys, _: shares.get(keys))
         missing = {}
+        probabilities = {}
         for keys, value in found.items():
             if value.missing is not None:
                 missing[path_name(keys)] = value.missing
+            if value.shares is not None:
+                probabilities[path_name(keys)] = value.shares
         return replace(
             _with_all_costs(results),
             text=json.dumps(values, ensure_ascii=False),
@@ -138,6 +142,7 @@ class Chunks:
             confidence=mapped(values, lambda keys, _: sure.get(keys)),
             violations=in_words(self.check(values)),
             missing=missing,
+            probabilities=probabilities,
         )
 
 
@@ -166,9 +171,14 @@ def _values_of(generated: Generated) -> _Values:
     values = {}
     for keys, value in by_path(generated.fields or {}).items():
         if kind_of(value):
-            missing = generated.missing.get(path_name(keys))
-            share = forced.get(keys)
-            values[keys] = _Value(value, sure.get(keys) or 0.0, share, missing)
+            path = path_name(keys)
+            values[keys] = _Value(
+                value,
+                sure.get(keys) or 0.0,
+                forced.get(keys),
+                generated.missing.get(path),
+                generated.probabilities.get(path),
+            )
     return values
 
 

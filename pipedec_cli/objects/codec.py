@@ -73,18 +73,23 @@ class Answered:
     def add(
         self,
         at: RowAddress,
-        field: Field,
         opening: Opening,
         row: Subsequence,
         text: str | None,
+        *,
+        is_named: bool,
     ) -> None:
-        """Note the text of a field's row, and whether it lacks the value that it must have."""
+        """Note the text of a row, and whether it lacks the value that it must have.
+
+        If its values are `named` by the schema, their probabilities are noted as well.
+        """
         self.rows[at] = row
         self.texts[at] = text
         if opening.must and (opening.lacks(row) or not text):
             self.missing[path_name(at.path)] = four_digits(opening.absence(row))
-        if at.role == "value" and is_choice(field) and row.scores:
-            self.probabilities[path_name(at.path)] = opening.probabilities(row)
+        shares = opening.probabilities(row)
+        if shares and at.role == "value" and is_named:
+            self.probabilities[path_name(at.path)] = shares
 
 
 Answers = Callable[[Grid], Answered]
@@ -215,13 +220,13 @@ class FieldCodec:
             known = tuple(self.known_of(item)[number])
             at = field.at(item)
             opening = Opening(known, self.allowed[number], at, path_name(at))
-            if source is not None:
-                opening = self._held(opening, field, source)
+            if source is not None or is_choice(field):
+                opening = self._held(opening, field, source or "")
             openings.append(opening)
         return tuple(openings)
 
     def _held(self, opening: Opening, field: Field, source: str) -> Opening:
-        """The opening of a trained row whose value is a part of a source. An empty row has no value."""
+        """The opening of a trained row that takes a choice, or whose value is a part of a source. An empty row has no value."""
         end = self.codec.eos
         empty = not field.forced
         rule = self.rule(field, end, source, grounded=True, may_be_empty=empty)
@@ -242,7 +247,7 @@ class FieldCodec:
             at = RowAddress(opening.place)
             field = fields[any_item(opening.place)]
             text = self._text(opening, row, field, grid.method.source)
-            answered.add(at, field, opening, row, text)
+            answered.add(at, opening, row, text, is_named=is_choice(field))
         return answered
 
     def _text(

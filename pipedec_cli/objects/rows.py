@@ -52,6 +52,7 @@ from pipedec_cli.objects.candidates import (
     Reading,
     as_it_stands,
     as_number,
+    is_choice,
     learnt_reading,
 )
 from pipedec_cli.objects.checking import Check
@@ -241,6 +242,8 @@ class BlindPlan:
         described = {"count": count, "shots": len(self.rows.shots), "sha256": digest}
         if self.thresholds:
             described["thresholds"] = self.thresholds
+        if self.temperatures:
+            described["temperatures"] = [*self.temperatures.values()]
         return described
 
     @cached_property
@@ -355,6 +358,10 @@ class BlindPlan:
             opening, known=known[:begin], answers=tuple(scored), written=written
         )
 
+    def names_values(self, part: Part) -> bool:
+        """Whether a value is one of few that the schema names, or that were learnt."""
+        return part in self.choices or is_choice(part.field)
+
     def _with_priors(self, opening: Opening, priors: Mapping[str, float]) -> Opening:
         """The opening with the scores of answers behind an empty text."""
         if not priors:
@@ -381,7 +388,8 @@ class BlindPlan:
         for opening, row in zip(grid.openings, grid.subsequences, strict=True):
             asked: Asked = opening.place.asked
             text = self._answer_text(opening, row, grid.method.source)
-            answered.add(asked.at, asked.part.field, opening, row, text)
+            is_named = self.names_values(asked.part)
+            answered.add(asked.at, opening, row, text, is_named=is_named)
             if asked.part.shape == "list" and asked.part.name_key:
                 for number, name in enumerate(names_in(text or ""), start=1):
                     at = RowAddress(asked.named(number))

@@ -17,7 +17,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
@@ -741,7 +741,7 @@ def openings_of(
     """The openings of the rows of a finished grid, given by start and tokens; those of the first rows if it is inconsistent."""
     if not method.lists:
         return method.openings
-    grid = Grid(method, 0)
+    grid = Grid(_written(method), 0)
     try:
         while planned := grid.plan():
             answers = []
@@ -753,3 +753,19 @@ def openings_of(
     except IndexError:
         return method.openings
     return grid.openings
+
+
+def _written(method: Method) -> Method:
+    """The method with rows that write what they would choose: their tokens stand at the same times."""
+
+    def write(openings: Sequence[Opening]) -> tuple[Opening, ...]:
+        return tuple(replace(opening, answers=(), written=True) for opening in openings)
+
+    lists = []
+    for rows in method.lists:
+
+        def of_item(item: int, openings: Any = rows.openings) -> Sequence[Opening]:
+            return write(openings(item))
+
+        lists.append(replace(rows, openings=of_item))
+    return replace(method, openings=write(method.openings), lists=tuple(lists))

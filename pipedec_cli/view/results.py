@@ -232,11 +232,24 @@ def reliability_sheets(name: str, runs: Sequence[tuple[str, Scored]]) -> list[Sh
         notes.append(f"{threshold}: {share}, {sure.right:.1f} % right{split}")
     title = f"How sure, {name}"
     columns = ("values", "mean confidence, %", "right, %")
-    return [
-        Sheet(
-            title, columns, one_section(rows), notes=tuple(notes), corner="confidence"
-        )
-    ]
+    sheet = Sheet(
+        title, columns, one_section(rows), notes=tuple(notes), corner="confidence"
+    )
+    return [sheet, *_choice_sheets(name, run)]
+
+
+def _choice_sheets(name: str, run: Scored) -> list[Sheet]:
+    """How good the choices of each key are; no sheet without any."""
+    rows = []
+    for key, scores in run.choices.items():
+        shares = (scores.accuracy, scores.macro_f1, scores.ece)
+        figures = [points(share) for share in shares]
+        brier = number("{:.3f}", scores.brier)
+        rows.append((key, count(scores.values), *figures, brier))
+    if not rows:
+        return []
+    columns = ("values", "right, %", "macro F1", "calibration error, %", "Brier")
+    return [Sheet(f"Choices, {name}", columns, one_section(rows), corner="key")]
 
 
 def time_parts(comparison: Comparison) -> dict[str, str]:

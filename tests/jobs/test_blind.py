@@ -87,6 +87,54 @@ def test_a_schema_gives_objects_that_it_allows(place, count):
     assert "cannot go on" in refused(*other)
 
 
+CHOICES = ("--fields", "food: Thai|Greek, open bool, name")
+
+
+def test_choices_have_probabilities_whose_best_is_the_value(place):
+    data = write_lines(place / "right.jsonl", *lines_of(place / "train.jsonl"))
+    _, lines = generate(place, *CHOICES, "--confidence", data=data.name)
+    for line in lines:
+        shares = line["probabilities"]
+        assert {*shares["food"]} == {"Thai", "Greek", ""}
+        assert {*shares["open"]} == {"true", "false", ""}
+        for key in ("food", "open"):
+            assert sum(shares[key].values()) == pytest.approx(1, abs=1e-3)
+            best = max(shares[key], key=shares[key].get)
+            assert text_of(line["fields"].get(key, "")) == best
+    run(
+        "score", place / "out.jsonl", "--task", "fields", "--out", place / "scores.json"
+    )
+    scores = read_json(place / "scores.json")["choices"]
+    hits = [line["fields"].get("food") == "Thai" for line in lines]
+    assert scores["food"]["values"] == 4
+    assert scores["food"]["accuracy"] == 100 * sum(hits) / 4
+    assert {"macro_f1", "ece", "brier"} < scores["open"].keys()
+    _, usual = generate(place, *CHOICES, data=data.name)
+    assert not any("probabilities" in line for line in usual)
+
+
+def test_calibration_says_the_temperature_of_each_choice_and_its_error_before_and_after(
+    place,
+):
+    told, _ = generate(place, *CHOICES, "--calibrate", place / "train.jsonl")
+    for key in ("food", "open"):
+        assert f"{key}: temperature " in told
+    assert "name: temperature" not in told
+    rows = read_json(place / "out.manifest.json")["settings"]["rows"]
+    assert len(rows["temperatures"]) == 2
+
+
+def test_a_prior_changes_how_probable_choices_are(place):
+    _, usual = generate(place, *CHOICES, "--confidence")
+    _, lines = generate(place, *CHOICES, "--confidence", "--set", "prior=true")
+    assert all(
+        line["probabilities"] != other["probabilities"]
+        for line, other in zip(lines, usual, strict=True)
+    )
+    model = (place / "docs.jsonl", "--model", place / "model")
+    assert "prior" in refused("generate", *model, "--set", "prior=true")
+
+
 @pytest.mark.extra("pydantic")
 def test_what_a_class_says_of_an_object_stands_among_the_violations(place):
     (place / "models.py").write_text(

@@ -75,6 +75,9 @@ def test_every_value_of_a_trained_model_has_a_confidence(workspace):
     keys = line["fields"].keys()
     assert keys == line["confidence"].keys() == line["spans"].keys()
     assert all(0 < sure <= 1 for sure in line["confidence"].values())
+    shares = line["probabilities"]
+    assert {*shares["food"]} == {"Thai", "Greek", ""}
+    assert line["fields"].get("food", "") == max(shares["food"], key=shares["food"].get)
 
 
 @pytest.mark.parametrize("begun", [(), ("--confidence",)])
