@@ -85,7 +85,7 @@ def load_schema(location: str) -> GivenSchema:
     return GivenSchema(as_json(text, str(path)), str(path))
 
 
-def schema_of(given: type | Mapping[str, Any]) -> GivenSchema:
+def schema_of(given: object) -> GivenSchema:
     """The JSON Schema of a pydantic class of the running program, or one that is a table.
 
     Raises a UserError for a class that has none, and for what is no JSON object.
