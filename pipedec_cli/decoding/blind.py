@@ -1,5 +1,7 @@
 """An ordinary decoder-only model that answers a question in each row, without training."""
 
+from dataclasses import replace
+
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.objects.checking import checker
@@ -25,9 +27,8 @@ def blind_decoder(
     these have read.
     """
     _refuse_others(plain)
-    plan = BlindPlan(
-        plain.checkpoint, plain.text, rows, template, chat, grounded=grounded
-    )
+    own = replace(plain.checkpoint)  # which ends its texts in another way
+    plan = BlindPlan(own, plain.text, rows, template, chat, grounded=grounded)
     check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
     return plain.sharing(
         engines=shares_engines,

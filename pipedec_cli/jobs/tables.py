@@ -40,7 +40,7 @@ def write_with_table(
 def _tabulate(run: Run, path: Path, file: PredictionsFile) -> None:
     """Write the table of the lines."""
     _set_aside(path)
-    fields = None if run.decoder.drafter else run.decoder.fields
+    fields = run.decoder.fields
     write_table(path, file, dict(_keys_of(fields.tree)) if fields else {})
     log.info(f"the table of these lines is {path}")
 

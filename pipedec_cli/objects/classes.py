@@ -44,7 +44,7 @@ class UserClass:
         """An object of the class with these values; None if they violate it."""
         try:
             return self.model.model_validate_json(json.dumps(value))
-        except Exception:  # whatever a user's validator raises: see `violations`
+        except (Exception, SystemExit):  # see `violations`
             return None
 
     def violations(self, value: Any) -> list[tuple[Keys, str]]:

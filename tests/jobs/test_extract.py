@@ -169,6 +169,13 @@ def test_what_cannot_be_used_is_refused_before_a_result_is_asked_for(
     assert raised.value.where == place and "\n" not in str(raised.value)
 
 
+def test_a_loaded_model_writes_texts_as_before(model):
+    decoder = pipedec.load(model, device="cpu")
+    before = decoder.checkpoint.ends
+    list(pipedec.extract(TEXTS[:1], "name", model=decoder))
+    assert decoder.checkpoint.ends == before
+
+
 def test_a_loaded_model_has_its_own_dtype_and_answers_without_training(
     decoder, tmp_path
 ):
