@@ -4,14 +4,17 @@ From Python::
 
     import pipedec_cli as pipedec
 
+    for result in pipedec.extract(["The Mill has Thai food."], "name", model="MODEL"):
+        print(result.value, result.confidence)
+
     decoder = pipedec.load("pipedec-workspace/models/pipelined")
     for result in decoder.texts(["name[The Mill], food[Chinese]"]):
         print(result.text, result.steps, result.tokens)
 
-`load` gives a `Decoder`. Its `texts` yields a `Generated` for each source; its `run`
-yields the steps of the grid, too. `read_report` gives the report that `pipedec report`
-wrote. A notebook shows both. Names are imported when they are first used: importing
-this package imports no torch.
+`extract` gives an `Extraction` for each text. `load` gives a `Decoder`. Its `texts`
+yields a `Generated` for each source; its `run` yields the steps of the grid, too.
+`read_report` gives the report that `pipedec report` wrote. A notebook shows all three.
+Names are imported when they are first used: importing this package imports no torch.
 """
 
 # Nothing is imported here: a signal may come by then; see `__main__.py`.
@@ -21,8 +24,12 @@ if TYPE_CHECKING:
 
     from pipedec_cli.data.errors import UserError
     from pipedec_cli.data.records import Generated
+    from pipedec_cli.decoding.decisions import Decision
     from pipedec_cli.decoding.decoder import Decoder, load
     from pipedec_cli.decoding.exact import ExactDecoder
+    from pipedec_cli.jobs.decide import Decided, decide
+    from pipedec_cli.jobs.extract import Extraction, extract
+    from pipedec_cli.objects.questions import Choice, Option, Predicate, Score, Text
     from pipedec_cli.page.page import SavedReport, read_report
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 
@@ -31,6 +38,13 @@ _HOMES: "Final" = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.decoding.decoder"),
     **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.page.page"),
+    **dict.fromkeys(
+        ("Choice", "Option", "Predicate", "Score", "Text"),
+        "pipedec_cli.objects.questions",
+    ),
+    **dict.fromkeys(("Decided", "decide"), "pipedec_cli.jobs.decide"),
+    **dict.fromkeys(("Extraction", "extract"), "pipedec_cli.jobs.extract"),
+    "Decision": "pipedec_cli.decoding.decisions",
     "ExactDecoder": "pipedec_cli.decoding.exact",
     "Generated": "pipedec_cli.data.records",
     "UserError": "pipedec_cli.data.errors",
@@ -38,13 +52,23 @@ _HOMES: "Final" = {
 
 __all__ = [
     "Admitted",
+    "Choice",
+    "Decided",
+    "Decision",
     "Decoder",
     "ExactDecoder",
+    "Extraction",
     "Finished",
     "Generated",
+    "Option",
+    "Predicate",
     "SavedReport",
+    "Score",
     "Stepped",
+    "Text",
     "UserError",
+    "decide",
+    "extract",
     "load",
     "read_report",
 ]

@@ -1,5 +1,7 @@
 """An ordinary decoder-only model that answers a question in each row, without training."""
 
+from dataclasses import replace
+
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.objects.checking import checker
@@ -28,9 +30,8 @@ def blind_decoder(
     these have read.
     """
     _refuse_others(plain)
-    plan = BlindPlan(
-        plain.checkpoint, plain.text, rows, template, chat, grounded=grounded
-    )
+    own = replace(plain.checkpoint)  # which ends its texts in another way
+    plan = BlindPlan(own, plain.text, rows, template, chat, grounded=grounded)
     check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
     return plain.sharing(
         engines=shares_engines,
@@ -48,9 +49,12 @@ def _refuse_others(plain: Decoder) -> None:
     """Raise a UserError unless `plain` is an ordinary decoder-only model: one that reads a prompt and writes one text."""
     name = plain.checkpoint.name
     backbone = plain.checkpoint.backbone
-    if backbone.prompted and plain.settings.decoder == "sequential":
+    is_ordinary = plain.settings.decoder == "sequential" and plain.drafter is None
+    if backbone.prompted and is_ordinary:
         return
     kind = "pipelined decoder" if backbone.prompted else backbone.name
+    if plain.drafter:
+        kind = "decoder of exact mode"
     what = f"{name} is a {kind}: only an ordinary decoder-only model answers without training"
     raise UserError(
         what, todo="leave --schema, --shots and --ask out, or take another --model"

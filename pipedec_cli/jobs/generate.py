@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.records import Generated
+from pipedec_cli.data.tables import lines_path
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.events import Listen, silent
 from pipedec_cli.jobs.command_lines import all_sources, command_line
@@ -59,6 +60,7 @@ def generate(
         return _prompt(settings, decoder, inputs)
 
     from pipedec_cli.jobs.run import announce, list_invalid, plan_run, stream, write
+    from pipedec_cli.jobs.tables import write_with_table
 
     run = plan_run(settings, decoder, inputs)
     announce(run)
@@ -69,6 +71,8 @@ def generate(
         return None
     path = Path(settings.out) if settings.out else run.path
     again = "the same command with --resume"
+    if lines_path(path) != path:
+        return write_with_table(run, path, listen, resume=settings.resume, again=again)
     return write(run, path, listen, resume=settings.resume, again=again)
 
 
@@ -122,6 +126,7 @@ def next_commands(settings: GenerateSettings, out: Path) -> str:
     """
     where = settings.workspace
     place = settings.place
+    out = lines_path(out)
     if not out.is_file():
         return ""
     if next(PredictionsFile(out).lines(), {}).get("target") is None:

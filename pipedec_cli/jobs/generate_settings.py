@@ -146,7 +146,7 @@ class GenerateSettings(WorkflowSettings):
     )
     out: str | None = general(
         None,
-        "A file, or - for stdout [default: - for --text and -, else the workspace].",
+        "A file, .csv or .parquet, or - [default: - for --text, -; else workspace].",
         metavar="FILE|-",
     )
     resume: bool = general(

@@ -44,6 +44,7 @@ from pipedec_cli.data.reading import (
 )
 from pipedec_cli.data.records import FieldNames, Record, SplitName
 from pipedec_cli.data.stored import InvalidRecords
+from pipedec_cli.data.tables import lines_path
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.events import Listen, silent, stage
@@ -68,10 +69,10 @@ _CHOSEN_FROM: Final = 2_000
 MOST_FITTED, FEW_FITTED = 200, 24
 
 
-def blind_rows(settings: GenerateSettings) -> Rows:
-    """What blind rows ask for: keys with their kinds, or questions, and the examples that are shown.
+def blind_rows(settings: GenerateSettings, given: GivenSchema | None = None) -> Rows:
+    """What blind rows ask for, and the examples that are shown: the keys or questions of the settings, or a schema that is `given`.
 
-    A UserError for a file that cannot be used.
+    A UserError for a file or a schema that cannot be used.
     """
     from pipedec_cli.objects.candidates import with_values
     from pipedec_cli.objects.questions import Text
@@ -81,9 +82,9 @@ def blind_rows(settings: GenerateSettings) -> Rows:
         raise UserError("--ask is empty", todo="ask a question")
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
-    given = GivenSchema(None, "the schema")
     if settings.schema is not None:
         given = load_schema(settings.schema)
+    if given is not None:
         tree = tree_in(given.schema, given.where)
     elif settings.fields is not None:
         tree = tree_of([*map(settled, read_short(settings.fields).values())])
@@ -101,6 +102,7 @@ def blind_rows(settings: GenerateSettings) -> Rows:
     records = [with_values(record, fields) for record in records]
     shots = tuple(choose_shots(records, fields, count))
     questions = tuple(Text(question) for question in dict.fromkeys(settings.ask))
+    given = given or GivenSchema(None, "the schema")
     return Rows(
         tree, questions, shots, given.schema, given.where, of_class=given.of_class
     )
@@ -580,16 +582,19 @@ def warn_uncompiled(checkpoint: Checkpoint) -> None:
 
 
 def check_out(settings: GenerateSettings, path: Path) -> None:
-    """A `UserError` unless predictions can be written to a file, whose input is elsewhere."""
-    require_place(path)
-    if path.exists() and not path.is_file():  # such as /dev/null
+    """A `UserError` unless predictions can be written to a file, or a table, whose input is elsewhere."""
+    lines = lines_path(path)
+    require_place(lines)
+    if lines != path and path.is_dir():
+        raise UserError("is a folder", where=str(path), todo="name a file in it")
+    if lines.exists() and not lines.is_file():  # such as /dev/null
         return
-    file = PredictionsFile(path)
+    file = PredictionsFile(lines)
     place = settings.place
     read = []
     if not settings.text:
         read = [settings.data or str(place.split(settings.split or "test"))]
-    keep_apart(read, [path, file.manifest_path, file.invalid_path])
+    keep_apart(read, [path, lines, file.manifest_path, file.invalid_path])
     folders = [real(place.data), *map(real, read)]
     if real(path.parent) in folders:  # a folder of data is read more than once
         raise UserError("is in a folder of data", where=path, todo="give another --out")

@@ -49,6 +49,10 @@ def check_texts(sources: Iterable[str]) -> Iterator[str]:
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
         what = f"the sources are one {type(sources).__name__}"
         raise UserError(what, todo="give a list of texts")
+    return _each_text(sources)
+
+
+def _each_text(sources: Iterable[str]) -> Iterator[str]:
     for number, text in enumerate(sources):
         if not isinstance(text, str):
             raise UserError(

@@ -1,7 +1,7 @@
-"""A pydantic class in a user's Python file: its JSON Schema, and what an object violates in it.
+"""A pydantic class of a user: its JSON Schema, and what an object violates in it.
 
-The user's file brings pydantic; pipedec does not need it. Whatever the file does when
-it runs, nothing of it goes to stdout.
+It stands in a Python file or is of the running program, which bring pydantic; pipedec
+does not need it. Whatever a file does when it runs, nothing of it goes to stdout.
 """
 
 import json
@@ -27,9 +27,9 @@ _NOT_THE_USERS: Final = ("pydantic", "pydantic_settings")
 
 @dataclass(frozen=True, slots=True)
 class UserClass:
-    """A pydantic class and the module of its file."""
+    """A pydantic class and the module of its file; None for a class of the running program."""
 
-    module: ModuleType
+    module: ModuleType | None
     model: Any
 
     def json_schema(self) -> Any:
@@ -39,6 +39,13 @@ class UserClass:
         """
         with _running(self.module):
             return self.model.model_json_schema(schema_generator=_generator())
+
+    def made_of(self, value: Any) -> Any:
+        """An object of the class with these values; None if they violate it."""
+        try:
+            return self.model.model_validate_json(json.dumps(value))
+        except (Exception, SystemExit):  # see `violations`
+            return None
 
     def violations(self, value: Any) -> list[tuple[Keys, str]]:
         """What an object violates in the class, in pydantic's words, each with its path; at most ten.
@@ -76,7 +83,7 @@ def load_class(file: str, name: str) -> UserClass:
     if not path.is_file() or spec is None or spec.loader is None:
         raise UserError("no such file", where=file)
     module = module_from_spec(spec)
-    with refusing(file, name), _running(module):
+    with refusing(file, f"the file or its class {name!r}"), _running(module):
         spec.loader.exec_module(module)
         models = _models_in(module)
     if name not in models:
@@ -88,6 +95,19 @@ def load_class(file: str, name: str) -> UserClass:
             todo = f"give FILE.py:CLASS with one of its classes: {some_names(models)}"
         raise UserError(what, where=file, todo=todo)
     return UserClass(module, models[name])
+
+
+def class_of(model: type) -> UserClass:
+    """A class of the running program. Raises a UserError if it is not made of pydantic's."""
+    if not issubclass(model, _base()):
+        todo = "give a class made of pydantic.BaseModel, a JSON Schema, or keys such as 'name, age int'"
+        raise UserError(f"{model.__qualname__} is no pydantic class", todo=todo)
+    return UserClass(None, model)
+
+
+def _base() -> Any:
+    """The class that all pydantic classes are made of; none if nobody has imported pydantic."""
+    return getattr(sys.modules.get("pydantic"), "BaseModel", ())
 
 
 def _generator() -> Any:
@@ -106,23 +126,25 @@ def _generator() -> Any:
 
 
 @contextmanager
-def refusing(file: str, name: str) -> Iterator[None]:
-    """Make a UserError of whatever the code in this context raises: code of a user's `file`, whose class is `name`."""
+def refusing(where: str, of_user: str) -> Iterator[None]:
+    """Make a UserError of whatever the code in this context raises: code `of_user`, a file or a class, at the place `where`."""
     try:
         yield
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(
-            f"the file or its class {name!r} cannot be used: {what}", where=file
-        ) from error
+        raise UserError(f"{of_user} cannot be used: {what}", where=where) from error
 
 
 @contextmanager
-def _running(module: ModuleType) -> Iterator[None]:
-    """Let code of a user's module run: imports find its neighbours and itself, and what it prints goes to stderr.
+def _running(module: ModuleType | None) -> Iterator[None]:
+    """Let code of a user's file run: imports find its neighbours and itself, and what it prints goes to stderr.
 
-    The import path and the table of modules are afterwards as they were.
+    The import path and the table of modules are afterwards as they were. None: the class
+    is of the running program.
     """
+    if module is None:
+        yield
+        return
     folder = str(Path(str(module.__file__)).parent)
     before = sys.path
     same_name = sys.modules.get(module.__name__)
@@ -140,7 +162,7 @@ def _running(module: ModuleType) -> Iterator[None]:
 
 def _models_in(module: ModuleType) -> dict[str, Any]:
     """The pydantic classes of a file by their names, without those of pydantic itself."""
-    base = getattr(sys.modules.get("pydantic"), "BaseModel", ())
+    base = _base()
     models = {}
     for name, value in vars(module).items():
         if not isinstance(value, type) or not issubclass(value, base):

@@ -1,18 +1,19 @@
 """Rows of a JSON Schema, or of a pydantic class."""
 
+import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pipedec_cli.data.errors import UserError, log
+from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, contents
 from pipedec_cli.objects.checking import Check
-from pipedec_cli.objects.classes import load_class, refusing
+from pipedec_cli.objects.classes import class_of, load_class, refusing
 from pipedec_cli.objects.keywords import KNOWN
 from pipedec_cli.objects.notes import Notes, some_of
 from pipedec_cli.objects.references import inner_of
@@ -74,11 +75,32 @@ def load_schema(location: str) -> GivenSchema:
     if of_class:
         file, name = of_class.groups()
         loaded = load_class(file, name)
-        with refusing(file, name):
+        with refusing(file, f"the file or its class {name!r}"):
             return GivenSchema(loaded.json_schema(), location, loaded.violations)
     path = Path(location)
     text = contents(path).removeprefix(BYTE_ORDER_MARK)
     return GivenSchema(as_json(text, str(path)), str(path))
+
+
+def schema_of(given: object) -> GivenSchema:
+    """The JSON Schema of a pydantic class of the running program, or one that is a table.
+
+    Raises a UserError for a class that has none, and for what is no JSON object.
+    """
+    if isinstance(given, type):
+        of_user = class_of(given)
+        where = f"{given.__module__}.{given.__qualname__}"
+        with refusing(where, "the class"):
+            return GivenSchema(of_user.json_schema(), where, of_user.violations)
+    if not isinstance(given, Mapping):
+        todo = "give a class, a JSON Schema, or keys such as 'name, age int'"
+        raise UserError(f"a {type(given).__name__} is no schema", todo=todo)
+    try:
+        text = json.dumps(dict(given))
+    except (TypeError, ValueError, RecursionError) as error:
+        what = f"is no JSON: {first_line(error)}"
+        raise UserError(what, where="the schema") from None
+    return GivenSchema(as_json(text.encode(), "the schema"), "the schema")
 
 
 def keys_of(

@@ -1,8 +1,11 @@
 """The page of `pipedec serve` in a real browser: the grid as it grows, the text, and what is refused."""
 
+import json
+
 import pytest
 
 from tests.checkpoints import TOLD
+from tests.model.chats import foreign
 from tests.serve.test_serve import models, serving  # noqa: F401
 
 pytestmark = pytest.mark.browser
@@ -57,3 +60,55 @@ def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(
         expect(page.locator("#status")).to_contain_text("such objects")
         page.screenshot(path=tmp_path / "page.png", full_page=True)
         assert failed == [] and all(one.startswith(url) for one in asked)
+
+
+def test_the_page_marks_each_value_of_an_object_in_its_text(
+    chromium,
+    tmp_path,
+):
+    from playwright.sync_api import expect
+
+    schema = {
+        "properties": {
+            "name": {"type": "string"},
+            "stars": {"type": "integer"},
+            "at": {"properties": {"area": {"enum": ["river"]}}, "required": ["area"]},
+        },
+        "required": ["name", "stars", "at"],
+    }
+    with serving(foreign(tmp_path / "model")) as made:
+        page = chromium.new_page()
+        failed = []
+        page.on("pageerror", lambda error: failed.append(str(error)))
+        page.goto(f"http://127.0.0.1:{made.address[1]}/")
+        page.locator("summary").click()
+        page.locator("#example").click()
+        example = page.locator("#schema")
+        assert example.input_value() == example.get_attribute("placeholder")
+        page.locator("#source").fill("😀 Aromi <b>has</b> 3 stars.")
+        page.locator("#schema").fill(json.dumps(schema))
+        page.locator("#go").click()
+        expect(page.locator("#values")).to_be_visible()
+        pairs = {}
+        for row in page.locator("#pairs tr").all():
+            key, value, confidence = row.locator("th, td").all_inner_texts()
+            pairs[key] = value, confidence
+        assert pairs["stars"][0] == "3" and pairs["at.area"][0] == "river"
+        assert all(confidence.endswith(" %") for _, confidence in pairs.values())
+        marks = page.locator("#marked mark").all_inner_texts()
+        assert "3" in marks and "".join(marks).count("3") == 1
+        said = page.locator("#marked small").all_inner_texts()
+        for key in ("name", "stars"):
+            assert f"{key} {pairs[key][1]}" in said
+        text = page.locator("#marked").evaluate(
+            "made => [...made.querySelectorAll('mark, span')].map(part => part.textContent).join('')"
+        )
+        assert text == "😀 Aromi <b>has</b> 3 stars."
+        name = pairs["name"][0]
+        assert name and text[text.index(name) :].startswith(name)
+        page.screenshot(path=tmp_path / "values.png", full_page=True)
+        page.locator("#schema").fill("")
+        page.locator("#go").click()
+        expect(page.locator("#status")).to_contain_text("decoder calls")
+        expect(page.locator("#values")).to_be_hidden()
+        assert failed == []
