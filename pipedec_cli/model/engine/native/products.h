@@ -197,7 +197,8 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
 // The groups of a row or a panel.
 inline long groups_of(long inputs) { return (inputs + GROUP - 1) / GROUP; }
 
-constexpr long FETCHED = 256; // how far ahead weights are fetched into the cache, in inputs
+// How far ahead weights are fetched into the cache, in groups: some two pages of memory.
+template <class W> constexpr long FETCHED = W::LOW == 8 ? 8 : 16;
 
 // The sum so far, and the sums of a group times the scales of weights and row.
 inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *facts) {
@@ -330,7 +331,7 @@ void group_product(const Word *x, long x_row, long rows, const Word *panel, long
     const long chunk = round_up(round_up(chunk_of(blocks, groups * W::UNITS), W::UNITS) / W::UNITS, W::TOGETHER);
     for (long from = 0; from < groups; from += chunk) {
         const long count = std::min(chunk, groups - from), words = count * (W::ROWS + W::UPPER);
-        const Word *here = panel + W::super_at(from), *ahead = blocks == 1 ? panel + W::super_at(from + FETCHED / GROUP) : panel + W::super_at(from + count);
+        const Word *here = panel + W::super_at(from), *ahead = blocks == 1 ? panel + W::super_at(from + FETCHED<W>) : panel + W::super_at(from + count);
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
             const Word *mine = x + row * x_row;
