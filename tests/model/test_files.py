@@ -1,10 +1,13 @@
 """A folder's own files: read where kernels need no more, the same texts as of transformers' model, and left to that else."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from importlib import metadata
 from itertools import product
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,10 +15,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.writing import cache_folder
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.model.arguments import computes_bfloat16
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pipedec_cli.model.engine.native import store
 from pipedec_cli.model.files import BareModel, FileTokenizer, read_folder
 from tests.checkpoints import change
 from tests.model.chats import CHATML, DATED, foreign
@@ -334,3 +339,36 @@ def test_what_transformers_has_written_of_any_tokenizer_is_what_it_reads(
     backends = [json.loads(each.backend_tokenizer.to_str()) for each in (mine, theirs)]
     assert backends[0] == backends[1]
     assert {*mine.all_special_ids} == {*theirs.all_special_ids}
+
+
+def mapped_packed():
+    """How many kB of each packed file this process has written to, and so has for itself."""
+    own = {}
+    name = None
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            name = line.split(maxsplit=5)[-1] if "/packed/" in line else None
+        elif name and line.startswith("Private_Dirty:"):
+            own[name] = own.get(name, 0) + int(line.split()[1])
+    return own
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no /proc")
+@pytest.mark.parametrize("kind", ["gated", "qwen3, tied"])
+def test_two_checkpoints_of_one_file_map_the_same_packed_weights_and_write_nothing_there(
+    kind, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(store, "FEWEST_BYTES", 1)
+    shutil.copytree(cache_folder(), tmp_path / "cache" / "pipedec")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folders = [saved(tmp_path / "one", kind), tmp_path / "other"]
+    shutil.copytree(*folders)
+    first = load(folders[0], dtype="int8", device="cpu")
+    expected = [text.text for text in first.texts(TEXTS)]
+    del first
+    decoders = [load(folder, dtype="int8", device="cpu") for folder in folders]
+    for decoder in decoders:
+        assert [text.text for text in decoder.texts(TEXTS)] == expected
+    own = mapped_packed()
+    files = {str(path) for path in (cache_folder() / "packed").glob("*.bin")}
+    assert own.keys() == files and set(own.values()) == {0}
