@@ -564,17 +564,15 @@ class Grid:
         """
         opening = self._opening_of(number)
         blind = self.method.blind
-        waiting: Sequence[int] = (self.bos, *row.known)
-        if row.tokens:
-            waiting = row.tokens[-1:]
-        elif blind:
-            waiting = row.known
-        *before, last = waiting
         time = row.start + len(row.tokens)  # of the last one
-        first_time = time - len(before)
-        for index, token in enumerate(before):
-            place = index if blind else -1
-            yield Slot(number, first_time + index, token, False, number=place)
+        if row.tokens:
+            last = row.tokens[-1]
+        else:
+            *before, last = row.known if blind else (self.bos, *row.known)
+            first_time = time - len(before)
+            for index, token in enumerate(before):
+                place = index if blind else -1
+                yield Slot(number, first_time + index, token, False, number=place)
         if opening.chooses and blind:
             return
         place = len(row.known) + len(row.tokens) - 1 if blind else -1
@@ -708,8 +706,9 @@ class Grid:
         if self._waits:
             return added
         for number, row in enumerate(self.subsequences, start=1):
-            is_due = row.start + len(row.tokens) < self.time
-            if row.script and not row.ended and is_due:
+            if not row.script or row.ended:
+                continue
+            if row.start + len(row.tokens) < self.time:
                 token = row.script[len(row.tokens)]
                 row.tokens.append(token)
                 row.ended = len(row.tokens) == len(row.script)
