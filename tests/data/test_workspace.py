@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, make_segmenter
 from pipedec_cli.data.workspace import (
@@ -16,6 +15,7 @@ from pipedec_cli.data.workspace import (
     save_segmented,
 )
 from pipedec_cli.data.writing import only_writer
+from tests.words import refusing
 
 SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
 
@@ -117,21 +117,19 @@ def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(
 def test_two_do_not_write_one_folder(tmp_path):
     with (
         only_writer(tmp_path, folder=True, todo=""),
-        pytest.raises(
-            UserError, match=r"is being written by process .* or choose another --out"
-        ),
+        refusing(),
     ):
         save_segmented(tmp_path, {}, SEGMENTATION, PhraseSegmenter(), {})
 
 
 def test_a_missing_file_says_which_command_makes_it(tmp_path, write_lines):
     for load in (read_all, load_segmentation):
-        with pytest.raises(UserError, match="run `pipedec segment DATA` first"):
+        with refusing():
             load(tmp_path / "none.json")
     write_lines(
         "segmentation.json", msgspec.to_builtins(Segmentation("sentence", (), " "))
     )
-    with pytest.raises(UserError, match=r"sentences\.json: no such file"):
+    with refusing():
         load_segmenter(tmp_path)
 
 
@@ -146,25 +144,13 @@ GOOD = msgspec.to_builtins(SEGMENTATION)
 
 
 @pytest.mark.parametrize(
-    ("load", "content", "message"),
+    ("load", "content"),
     [
-        (
-            read_all,
-            {"source": "a", "target": "b"},
-            r"a\.json:1: the target is not segmented",
-        ),
-        (
-            read_all,
-            {"source": "a"},
-            r"a\.json:1: the record has no target; give --teacher",
-        ),
-        (
-            load_segmentation,
-            GOOD | {"sub_max": "20"},
-            r"a\.json: not what `pipedec segment` writes",
-        ),
+        (read_all, {"source": "a", "target": "b"}),
+        (read_all, {"source": "a"}),
+        (load_segmentation, GOOD | {"sub_max": "20"}),
     ],
 )
-def test_what_segment_would_not_write_is_refused(write_lines, load, content, message):
-    with pytest.raises(UserError, match=message):
+def test_what_segment_would_not_write_is_refused(write_lines, load, content):
+    with refusing():
         load(write_lines("a.json", content))

@@ -76,17 +76,11 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score_with_its_own_promp
     assert len(lines_of(made)) > 0
     there = (*few, "--out", workspace / "out.jsonl")
     run(*there)
-    assert f'prompt was "{own}"' in running.refused(
-        *there, "--prompt-template", "{source}", "--resume"
-    )
+    running.refused(*there, "--prompt-template", "{source}", "--resume")
     assert "ROUGE" in run("score", "-w", workspace, made).stdout
     change(folder / "training.json", "result")
-    assert "--model was" in running.refused(
-        "train", "-w", workspace, *FEW, *prompt, "--resume"
-    )
-    assert "prompt was" in running.refused(
-        "train", "-w", workspace, *FEW, *family, "--resume"
-    )
+    running.refused("train", "-w", workspace, *FEW, *prompt, "--resume")
+    running.refused("train", "-w", workspace, *FEW, *family, "--resume")
     assert "going on from" in train(workspace, *family, *prompt, "--resume")
 
 

@@ -173,12 +173,10 @@ def test_nothing_is_written_over_nor_beside_what_is_read():
     ).mkdir()  # its published files have the very names of those that are written
     WRITERS["kptimes"](Path("kptimes"))
     before = Path("kptimes/train.jsonl").read_bytes()
-    wrong = "kptimes/train.jsonl: would be written into the folder that is"
-    assert wrong in refused("import", "kptimes", "kptimes")
-    over = refused(
+    refused("import", "kptimes", "kptimes")
+    refused(
         "import", "kptimes", "kptimes/train.jsonl", "--out", "./kptimes/train.jsonl"
     )
-    assert "would be written over the file that is read; give another place" in over
     assert Path("kptimes/train.jsonl").read_bytes() == before
     run("import", "kptimes", "kptimes", "--out", "imported")
     assert len(lines_of(Path("imported/test.jsonl"))) == TEST

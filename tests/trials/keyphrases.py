@@ -11,7 +11,9 @@ import json
 import random
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,28 +75,38 @@ def ours(documents: Sequence[Document]) -> Values:
 
 def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) -> Values:
     """F1 of the mean precision and the mean recall over all documents, which both scripts take."""
-    parts: dict[str, list[tuple[float, float]]] = {
-        name: [] for name in Chan2019.headline
-    }
+    parts = defaultdict[str, list[tuple[float, float]]](list)
     for document in documents:
         source = f" {' '.join(map(_STEM, document.source.lower().split()))} "
         predicted = list(dict.fromkeys(phrases(document.predictions, predicted=True)))
         right = set(phrases(document.targets, predicted=False))
-        present = {one for one in (*predicted, *right) if one and f" {one} " in source}
-        for kind in ("present", "absent"):
-            made = [one for one in predicted if (one in present) == (kind == "present")]
-            wanted = right & present if kind == "present" else right - present
+
+        def is_present(phrase: str, source: str = source) -> bool:
+            return bool(phrase) and f" {phrase} " in source
+
+        for kind, chosen in (("present", filter), ("absent", filterfalse)):
+            made = [*chosen(is_present, predicted)]
+            wanted = {*chosen(is_present, right)}
             for cut, first in (("5", 5), ("M", len(made))):
-                hits = len(wanted.intersection(made[:first]))
-                precision = hits / first if made else 0.0
-                parts[f"{kind}_f1@{cut}"].append(
-                    (precision, hits / len(wanted) if wanted else 0.0)
-                )
-    values = {}
-    for name, pairs in parts.items():
-        p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-        values[name] = 2 * p * r / (p + r) if p + r else 0.0
-    return values
+                pair = _precision_and_recall(made[:first], wanted, first)
+                parts[f"{kind}_f1@{cut}"].append(pair)
+    return {name: _f1(parts[name]) for name in Chan2019.headline}
+
+
+def _precision_and_recall(
+    made: list[str], wanted: set[str], count: int
+) -> tuple[float, float]:
+    """Of phrases of which so many count as made, however many there are."""
+    hits = len(wanted.intersection(made))
+    precision = hits / count if made else 0.0
+    recall = hits / len(wanted) if wanted else 0.0
+    return precision, recall
+
+
+def _f1(pairs: list[tuple[float, float]]) -> float:
+    """In per cent."""
+    p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    return 2 * p * r / (p + r) if p + r else 0.0
 
 
 SCRIPTS = {"Chan et al.": chan, "Chen et al.": chen, "`chan2019`": ours}
@@ -110,11 +122,12 @@ def made_up(
         words = _words(str(row["source"]))
         right = [" ".join(_words(phrase)) for phrase in row["keyphrases"]]
         starts = [chance.randrange(len(words)) for _ in range(5)]
-        predicted = [one for one in right if chance.random() < 0.5]
-        predicted += [
-            " ".join(words[start : start + chance.randint(1, 3)]) for start in starts
-        ]
-        predicted += [""] if chance.random() < 0.2 else []
+        predicted = [phrase for phrase in right if chance.random() < 0.5]
+        for start in starts:
+            end = start + chance.randint(1, 3)
+            predicted.append(" ".join(words[start:end]))
+        if chance.random() < 0.2:
+            predicted.append("")
         chance.shuffle(predicted)
         documents.append(
             Document(" ".join(words), ";".join(right), ";".join(predicted))
@@ -130,18 +143,19 @@ def cleaned(documents: Iterable[Document]) -> list[Document]:
     """Without phrases that hold a `/` or a word `,` or `.`, and without documents that have no phrase left on a side."""
 
     def clean(line: str) -> str:
-        kept = (
-            one
-            for one in line.split(";")
-            if "/" not in one and not {",", "."} & set(one.split())
-        )
-        return ";".join(one for one in kept if one)
+        kept = []
+        for phrase in line.split(";"):
+            is_odd = "/" in phrase or {",", "."} & set(phrase.split())
+            if phrase and not is_odd:
+                kept.append(phrase)
+        return ";".join(kept)
 
-    made = [
-        one._replace(targets=clean(one.targets), predictions=clean(one.predictions))
-        for one in documents
-    ]
-    return [one for one in made if one.targets and one.predictions]
+    kept = []
+    for document in documents:
+        targets, predictions = clean(document.targets), clean(document.predictions)
+        if targets and predictions:
+            kept.append(Document(document.source, targets, predictions))
+    return kept
 
 
 def main(files: Sequence[str]) -> None:
