@@ -3,7 +3,8 @@
     python -m tests.words --write [PATH...]
 
 runs the tests (all of them, or those of the paths) and writes their words anew. Words
-of tests that were not run stay as they are. `git diff` shows what the users will read.
+of tests that were not run stay as they are; where all were, those of cases that are no
+more go. `git diff` shows what the users will read.
 """
 
 import json
@@ -111,10 +112,10 @@ def write(options):
             lines = path.read_text(encoding="utf-8").split("\n")[:-1]
             records.extend(map(json.loads, lines))
     words = dict(records)
-    again = {function_of(case) for case in words}
+    again = set() if options else {function_of(case) for case in words}
     for case, before in entries().items():
         if is_there(case) and function_of(case) not in again:
-            words[case] = before
+            words.setdefault(case, before)
     text = ""
     for case in sorted(words):
         indented = words[case].replace("\n", f"\n{INDENT}")

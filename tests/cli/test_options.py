@@ -70,6 +70,10 @@ train --learning-rate 1e99
 train --learning-rate nan
 train --seed -1
 train --delay {huge}
+train --delay 0
+train --delay -1
+train --delay two
+train --delay 1.5
 generate --delay {huge}
 generate --delay {long}
 generate --batch-size 1000001

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shlex
 
 import jsonschema
@@ -13,7 +14,6 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.decoding.blind import blind_decoder
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.jobs.loading import choose_shots
-from pipedec_cli.jobs.run import _read_off
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.objects.rows import Rows
 from tests.checkpoints import tiny_checkpoint
@@ -107,32 +107,31 @@ def test_examples_that_can_be_read_only_once_are_refused(place, tmp_path):
         assert "is a pipe or a device" in told
 
 
-def test_values_that_are_not_read_off_the_text_are_those_of_no_place_or_of_a_sentence():
-    """A sentence, a name, two numbers, a boolean and two items."""
-    long = "b " * 9
-    values = {"it": {"name": long, "city": "Bath"}, "stars": 3, "price": 1200}
-    values |= {"open": True, "tags": ["Bath", "York"], "kind": "a"}
-    keys = [Field(name, path=("it", name)) for name in ("name", "city")]
-    keys += [Field(name) for name in ("stars", "price", "open")]
-    keys.append(Field("tags", "list"))
-    read_off = [*_read_off(f"{long}in bath for 1,200", values, keys)]
-    assert read_off == [False, True, False, True, True, False]
-    places = [Field(f"at.{n}", path=("at", n)) for n in (1, 2)]
-    assert [*_read_off("a 12", {"at": [12, 7]}, places)] == [True, False]
+SENTENCE = "The name of the pub by the river has been Aromi."
 
 
-def test_values_that_are_not_read_off_are_warned_of_and_examples_advised_where_there_are_none(
-    place, monkeypatch
+@pytest.mark.parametrize(
+    ("said", "source", "count"),
+    [
+        ("Aromi", "Aromi has Greek food.", 0),
+        ("Aroma", "Aromi has Greek food.", 4),
+        (SENTENCE, f"{SENTENCE} It is old.", 4),
+    ],
+)
+def test_values_in_no_text_or_as_long_as_a_sentence_are_warned_of_and_examples_advised_if_there_are_none(
+    place, monkeypatch, said, source, count
 ):
-    sentence = "The name of the pub by the river is Aromi."
-    monkeypatch.setattr(TextCodec, "decode", lambda *_: sentence)
-    how = ("--fields", "name, place", "--set", "time_max=64")
+    monkeypatch.setattr(TextCodec, "decode", lambda *_: said)
+    write_lines(place / "said.jsonl", *({"source": source} for _ in range(2)))
+    keys = ("--fields", "name, at.place, open boolean, kind: a|b")
+    how = (*keys, "--set", "time_max=64")
+    told, _ = generate(place, *how, data="said.jsonl")
     hint = "values that are not in their text, or as long as a sentence: "
-    advice = "--shots FILE:4"
-    alone, _ = generate(place, *how)
-    shown, _ = generate(place, *how, *shots(place, 1))
-    assert hint in alone and advice in alone
-    assert hint in shown and advice not in shown
+    warned = re.findall(rf"{hint}(\d+) of (\d+)", told)
+    assert warned == ([(str(count), "4")] if count else [])
+    assert ("--shots FILE:4" in told) == bool(count)
+    shown, _ = generate(place, *how, *shots(place, 1), data="said.jsonl")
+    assert "--shots FILE:4" not in shown
 
 
 def test_names_of_special_tokens_in_keys_and_choices_are_text(place):
@@ -413,6 +412,7 @@ def refusing(place):
         "--model T5 --schema OWN",
         "--model PLAIN --ask Who?",
         "--model ODD --schema OWN",
+        "--model nothing --schema OWN",
     ],
 )
 def test_what_does_not_go_together_is_refused(place, refusing, more):
@@ -422,8 +422,3 @@ def test_what_does_not_go_together_is_refused(place, refusing, more):
     (place / "out.jsonl").write_text("kept", encoding="utf-8")
     refused(*again_with(place, *shlex.split(more)))
     assert (place / "out.jsonl").read_text(encoding="utf-8") == "kept"
-
-
-def test_a_schema_without_a_model_for_it_is_refused(place):
-    asked = ("generate", place / "docs.jsonl", *written(place, SCHEMA))
-    refused(*asked)

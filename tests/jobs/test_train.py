@@ -360,11 +360,6 @@ def test_resuming_what_never_began_or_has_no_checkpoint_starts_at_update_0(
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("delay", ["0", "-1", "two", "1.5"])
-def test_a_delay_is_a_whole_number_of_time_steps(workspace, delay):
-    run("train", "-w", workspace, "--delay", delay, exit_code=2)
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -449,20 +444,6 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert raised.value.filename == str(folder)
     assert raised.value.errno in (errno.EFBIG, None), "the exit code is 1"
-
-
-def test_the_systems_error_behind_that_of_a_library_is_told(
-    workspace, folder, monkeypatch
-):
-    def failing(checkpoint: Any, place: Path) -> None:
-        full = OSError(errno.EDQUOT, "Disk quota exceeded")
-        raise RuntimeError("the file was not written") from full
-
-    monkeypatch.setattr(SAVE, failing)
-    with pytest.raises(OSError, match="quota") as raised:
-        again(workspace)
-    assert raised.value.errno == errno.EDQUOT
-    assert raised.value.filename == str(folder)
 
 
 def test_what_a_killed_training_was_writing_is_removed_and_said(workspace, folder):
