@@ -18,9 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import pytest
 import torch
 from msgspec import structs
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import (
@@ -190,14 +192,18 @@ def change(path: Path, *missing: str, **values: Any) -> None:
     path.write_text(json.dumps(kept), encoding="utf-8")
 
 
-def refused(name: str | Path) -> str:
-    """The one line with which a checkpoint is refused, by transformers and where its files are read without that."""
+def refused(name: str | Path, *, words: bool = True) -> str:
+    """The one line with which a checkpoint is refused, by transformers and where its files are read without that.
+
+    Its words are those of its entry in words.txt, if they are not a library's.
+    """
     lines = set()
     for computed in (None, torch.float32):
-        with refusing() as error:
+        with refusing() if words else pytest.raises(UserError) as error:
             load_checkpoint(str(name), computed=computed)
         lines.add(str(error.value))
     (line,) = lines
+    assert "\n" not in line
     return line
 
 

@@ -10,7 +10,8 @@ def test_every_entry_is_of_a_test_that_is_there():
     assert [case for case in words.entries() if not words.is_there(case)] == []
 
 
-def test_what_is_refused_in_other_words_or_at_another_place_is_noticed():
+def test_what_is_refused_in_other_words_or_at_another_place_is_noticed(monkeypatch):
+    monkeypatch.delenv(words.ANEW, raising=False)
     with pytest.raises(AssertionError), words.refusing():
         raise UserError("in words that no entry has")
     with pytest.raises(AssertionError), words.refusing("there"):

@@ -31,7 +31,8 @@ INDENT = "    "
 #: what stands in its place.
 CHANGING = (
     (r"/[^\s'\"]*/pytest-of-[^/]+/pytest-\d+/(popen-gw\d+/)?[^/\s'\";:,)]+", "TMP"),
-    (r"\b(process|port) \d{2,}", r"\1 N"),
+    (r"\bprocess (\d+|N)( on \S+ since [^(;]+\([^)]*\))?", "process N"),
+    (r"\bport \d+", "port N"),
     (r"(\w[:|=] ?)\d+\.\d+\.\d+(\.\w+)?", r"\1VERSION"),
     (r"-[0-9a-f]{8}\b", "-HASH"),
     (r"(not JSON|not a TOML file): [^;]+", r"\1: …"),

@@ -1,4 +1,3 @@
-import errno
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -66,27 +65,6 @@ def test_predictions_are_cut_as_the_targets_were(tmp_path, level):
     segmenter = make_segmenter(level, targets=targets)
     save_segmented(tmp_path, {}, Segmentation(level, (), " "), segmenter, {})
     assert load_segmenter(tmp_path).cut(targets[0]) == segmenter.cut(targets[0])
-
-
-def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_one_that_did_not_fit(
-    tmp_path,
-):
-    def records():
-        yield record(1, "b")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    def save(splits, **details):
-        save_segmented(tmp_path, splits, SEGMENTATION, PhraseSegmenter(), details)
-        return {path: path.read_bytes() for path in tmp_path.iterdir()}
-
-    with pytest.raises(OSError, match="No space left") as caught:
-        save({"dev": records()})
-    assert caught.value.filename == str(tmp_path / "dev.jsonl")
-    assert not list(tmp_path.iterdir())
-    before = save({"train": [record(1, "a")]})
-    with pytest.raises(TypeError):
-        save({"train": [record(1, "b")]}, bad=object())
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("renamed", range(5))

@@ -131,7 +131,9 @@ def test_without_a_file_the_workspaces_newest_predictions_are_scored():
     os.utime(f"{place}/old.jsonl", (1, 1))
     # Nor is a list of what was set aside.
     write_lines(f"{place}/new.invalid.jsonl", {"where": "x:1", "what": "wrong"})
-    assert json.loads(score("--json").stdout)["predictions"] == f"{place}/new.jsonl"
+    result = score("--json")
+    assert json.loads(result.stdout)["predictions"] == f"{place}/new.jsonl"
+    same_words(result.stderr)
 
 
 def test_two_files_are_compared_with_a_paired_interval():
@@ -249,9 +251,10 @@ def test_keyphrases_that_were_cut_from_a_string_are_scored_and_a_string_is_refus
 def test_a_partial_run_or_one_of_other_data_is_not_taken_for_a_whole_one(manifest):
     predictions("out.jsonl", {"a": "the red cat"})
     manifest_of("out.jsonl", **manifest)
-    result = score("out.jsonl", "--quiet", "--protocol", "rouge", "--json")
+    result = score("out.jsonl", "--quiet", "--protocol", "rouge")
     same_words(result.stderr)
-    rows = json.loads(result.stdout)["rows"]
+    same_words(result.stdout)
+    rows = read_json(saved_as("out"))["rows"]
     assert rows == {"scored": 1, "expected": manifest.get("examples")}
 
 

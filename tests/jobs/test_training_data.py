@@ -286,8 +286,7 @@ def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(
     assert all(before[name].shape == fresh[name].shape for name in before)
     name = "decoder.block.0.layer.0.SelfAttention.q.weight"
     assert not before[name].allclose(fresh[name], atol=1e-2)
-    alone = refused(workspace, "--model", "scratch", "--overwrite")
-    assert "scratch with --teacher" in alone
+    refused(workspace, "--model", "scratch", "--overwrite")
 
 
 @pytest.mark.slow

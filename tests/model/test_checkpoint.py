@@ -284,7 +284,7 @@ def with_a_prefix_that_makes_tokenizers_panic(folder):
 )
 def test_a_folder_that_is_spoilt_or_not_whole_is_refused(saved, spoil, what):
     spoil(saved)
-    line = refused(saved)
+    line = refused(saved, words=False)
     assert line.startswith(f"cannot load the checkpoint {saved}: ")
     assert what in line
 
@@ -316,9 +316,6 @@ def test_settings_of_another_version_or_outside_their_bounds_are_refused(
         line = refused(saved)
         assert line.startswith(
             f"{saved}/config.json: the settings under 'pipedec' are not of this version"
-        )
-        assert line.endswith(
-            "train the checkpoint anew, or use the version that wrote it"
         )
 
 

@@ -172,40 +172,28 @@ def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
         json.dumps({"properties": {"mail": mail, "other": mail, "at": address}})
     )
     read_schema(str(path))
-    assert caplog.messages == [
-        f"{path}: no row is held to these keywords: format, minItem, minLength"
-    ]
     wide = {
         "a": {"type": "integer", "minimum": 10**18},
         "b": {"type": "number", "multipleOf": 1_000_003},
     }
     keys_of({"properties": {**wide, "c": {"type": "array", "maxItems": 0}}}, "it")
-    assert caplog.messages[1:] == [
-        "it: no row is held to these keywords: maxItems, minimum, multipleOf"
-    ]
+    same_words("\n".join(caplog.messages))
 
 
 def test_a_format_that_no_row_is_held_to_is_named():
-    said = []
-    free, held = (
-        {"type": "string", "format": "phone"},
-        {"type": "string", "format": "uuid"},
-    )
-    tree_in(
-        {"properties": {"a": held, "n": {"type": "integer", "format": "int32"}}},
-        "it",
-        said.append,
-    )
-    assert said == []
-    for part in (
-        free,
-        {"type": "array", "items": free},
-        {"type": ["string", "null"], "format": "phone"},
+    free = {"type": "string", "format": "phone"}
+    for part, is_named in (
+        ({"type": "string", "format": "uuid"}, False),
+        ({"type": "integer", "format": "int32"}, False),
+        (free, True),
+        ({"type": "array", "items": free}, True),
+        ({"type": ["string", "null"], "format": "phone"}, True),
+        (free | {"enum": ["1", "2"]}, False),  # a choice is held to all of it
     ):
+        said = []
         tree_in({"properties": {"a": part}}, "it", said.append)
-        assert said.pop() == "it: no row is held to these keywords: format"
-    tree_in({"properties": {"a": free | {"enum": ["1", "2"]}}}, "it", said.append)
-    assert said == [], "a choice is held to all of it"
+        assert bool(said) == is_named
+        same_words("\n".join(said))
 
 
 def test_a_list_that_allows_no_item_is_always_empty():
@@ -374,11 +362,7 @@ def test_optional_parts_that_no_row_can_hold_are_left_out_and_named_once():
         "$defs": {"tree": tree},
     }
     assert [*keys_of(schema, "here", warnings.append)] == ["top.word"]
-    assert warnings == [
-        "here: left out: the property 'top.left' refers to itself: #/$defs/tree; the property 'never.a[]' is an object "
-        "without properties, or has another type; the property 'f0' is an object without properties, or has another type; "
-        "and 8 more"
-    ]
+    same_words("\n".join(warnings))
 
 
 def test_the_row_of_names_is_described_by_the_key_that_names_the_items():
@@ -422,8 +406,7 @@ def test_a_group_or_a_class_of_a_pattern_that_does_not_end_is_refused(pattern):
 def test_a_required_name_that_is_like_a_property_is_warned_of():
     schema, warnings = {"properties": {"name": {}}, "required": ["nmae"]}, []
     tree_in(schema, "here", warnings.append)
-    (warning,) = warnings
-    assert "'nmae'" in warning and "'name'" in warning
+    same_words("\n".join(warnings))
     schema["required"], warnings[:] = ["id"], []
     tree_in(schema, "here", warnings.append)
     assert warnings == []

