@@ -243,38 +243,74 @@ def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("family", "values"),
+    ("family", "values", "told"),
     [
-        ("llama", {"eos_token_id": None}),
-        ("llama", {"eos_token_id": [1, 10**6]}),
-        ("llama", {"hidden_size": "32"}),
-        ("llama", {"head_dim": 7}),
-        ("llama", {"num_attention_heads": 3}),
-        ("llama", {"num_key_value_heads": 3}),
-        ("llama", {"hidden_act": "nope"}),
-        ("gemma3", {"hidden_activation": "nope"}),
-        ("bart", {"activation_function": "nope"}),
-        ("bart", {"decoder_attention_heads": 3}),
-        ("qwen3", {"num_hidden_layers": 10**6}),
-        ("smollm3", {"no_rope_layers": "all"}),
-        ("gemma3", {"query_pre_attn_scalar": -1}),
-        ("qwen3", {"layer_types": [_WHOLE, "chunked_attention"] * 2}),
-        ("gemma3", {"layer_types": [_WHOLE, _WINDOW] * 2, "sliding_window": None}),
-        ("t5gemma", {"decoder": {}}),
-        ("bart", {"decoder_ffn_dim": 0}),
-        ("bart", {"max_position_embeddings": "many"}),
-        ("bart", {"max_position_embeddings": 10**7}),
-        ("llama", {"max_position_embeddings": "512"}),
-        ("llama", {"model_type": "vit"}),
+        (
+            "llama",
+            {"eos_token_id": None},
+            "it names no eos_token_id, which ends a text",
+        ),
+        (
+            "llama",
+            {"eos_token_id": [1, 10**6]},
+            "eos_token_id 1000000 is not below vocab_size",
+        ),
+        (
+            "llama",
+            {"hidden_size": "32"},
+            "no llama can be built of it: Field 'hidden_size' expected int",
+        ),
+        ("llama", {"head_dim": 7}, "no llama can be built of it: "),
+        (
+            "llama",
+            {"num_attention_heads": 3},
+            "no llama can be built of it: The hidden size (32) is not",
+        ),
+        ("llama", {"num_key_value_heads": 3}, "no multiple of num_key_value_heads 3"),
+        ("llama", {"hidden_act": "nope"}, "no llama can be built of it: 'nope'"),
+        (
+            "gemma3",
+            {"hidden_activation": "nope"},
+            "no gemma3_text can be built of it: 'nope'",
+        ),
+        ("bart", {"activation_function": "nope"}, "no bart can be built of it: 'nope'"),
+        (
+            "bart",
+            {"decoder_attention_heads": 3},
+            "embed_dim must be divisible by num_heads",
+        ),
+        ("qwen3", {"num_hidden_layers": 10**6}, "num_hidden_layers"),
+        ("smollm3", {"no_rope_layers": "all"}, "no_rope_layers"),
+        ("gemma3", {"query_pre_attn_scalar": -1}, "cannot load the checkpoint"),
+        (
+            "qwen3",
+            {"layer_types": [_WHOLE, "chunked_attention"] * 2},
+            "layers of the kind 'chunked_attention' cannot decode",
+        ),
+        (
+            "gemma3",
+            {"layer_types": [_WHOLE, _WINDOW] * 2, "sliding_window": None},
+            "is no sliding_window",
+        ),
+        ("t5gemma", {"decoder": {}}, "its weights are not of the sizes in config.json"),
+        ("bart", {"decoder_ffn_dim": 0}, "decoder_ffn_dim"),
+        ("bart", {"max_position_embeddings": "many"}, "max_position_embeddings"),
+        (
+            "bart",
+            {"max_position_embeddings": 10**7},
+            "is no whole number from 1 to 65,536",
+        ),
+        ("llama", {"max_position_embeddings": "512"}, "max_position_embeddings"),
+        ("llama", {"model_type": "vit"}, "'vit' model, which is not supported"),
     ],
 )
 def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(
-    tmp_path, family, values
+    tmp_path, family, values, told
 ):
     save_checkpoint(fresh(family), tmp_path)
     (tmp_path / "generation_config.json").unlink()  # which names an end as well
     change(tmp_path / "config.json", **values)
-    refused(tmp_path)
+    assert told in refused(tmp_path, words=False)
 
 
 def test_a_config_need_not_say_how_wide_a_head_is(tmp_path):
