@@ -37,6 +37,7 @@ from pipedec_cli.training.hyperparameters import Hyperparameters
 from pipedec_cli.training.loss import TeacherForcing
 from pipedec_cli.training.order import Turn
 from pipedec_cli.training.trainer import train
+from tests.words import refusing
 
 Family = Literal["t5", "mt5", "umt5", "llama", "qwen2", "qwen3", "smollm3", "gemma3"]
 #: Sources, and the segments of their targets.
@@ -191,11 +192,14 @@ def change(path: Path, *missing: str, **values: Any) -> None:
     path.write_text(json.dumps(kept), encoding="utf-8")
 
 
-def refused(name: str | Path) -> str:
-    """The one line with which a checkpoint is refused, by transformers and where its files are read without that."""
+def refused(name: str | Path, *, words: bool = True) -> str:
+    """The one line with which a checkpoint is refused, by transformers and where its files are read without that.
+
+    Its words are those of its entry in words.txt, if they are not a library's.
+    """
     lines = set()
     for computed in (None, torch.float32):
-        with pytest.raises(UserError) as error:
+        with refusing() if words else pytest.raises(UserError) as error:
             load_checkpoint(str(name), computed=computed)
         lines.add(str(error.value))
     (line,) = lines

@@ -69,23 +69,25 @@ class Fake:
         order = [(row.sequence, row.slot.subsequence, row.slot.time) for row in rows]
         assert order == sorted(set(order)), f"rows out of order: {order}"
         self.calls.append(list(rows))
-        return [
-            self.answer(self.sources[number], self.memory[number], slot)
-            for number, slot in rows
-        ]
+        answers = []
+        for number, slot in rows:
+            source, memory = self.sources[number], self.memory[number]
+            answers.append(self.answer(source, memory, slot))
+        return answers
 
     def step_with_odds(
         self, rows: Sequence[Row], top: int = 0
     ) -> tuple[list[int], list[Odds]]:
-        return self.step(rows), [
-            Odds(self.certainty(self.memory[number], slot)) for number, slot in rows
-        ]
+        answers = self.step(rows)
+        odds = []
+        for number, slot in rows:
+            certainty = self.certainty(self.memory[number], slot)
+            odds.append(Odds(certainty))
+        return answers, odds
 
     def take_back(self, sequence: int, count: int) -> None:
-        newest = [row.slot for row in self.calls[-1] if row.sequence == sequence][
-            -count:
-        ]
-        for slot in newest:
+        slots = [row.slot for row in self.calls[-1] if row.sequence == sequence]
+        for slot in slots[-count:]:
             self.forget(self.memory[sequence], slot)
 
     def release(self, sequence: int) -> None:
@@ -154,12 +156,11 @@ def hashed_next_logits(source: Sequence[int]) -> NextLogits:
 
 def _state(source: tuple[int, ...], placed: Placed, states: dict[Placed, int]) -> int:
     """A number that depends on everything that the token sees, though not on the order of it."""
-    seen = sorted(
-        (manhattan(placed, other), state)
-        for other, state in states.items()
-        if sees(placed, other)
-    )
-    return hash((source, placed.token, *(number for pair in seen for number in pair)))
+    seen = []
+    for other, state in states.items():
+        if sees(placed, other):
+            seen.append((manhattan(placed, other), state))
+    return hash((source, placed.token, *sorted(seen)))
 
 
 def _logits(state: int) -> list[float]:

@@ -104,76 +104,124 @@ def oracle_decode(
     max_tokens: int | None = None,
 ) -> OracleResult:
     """Decode greedily, recomputing everything at every time-step; `max_tokens` leaves out <eos>."""
-    rows: list[OracleSubsequence] = []
-    calls: list[OracleCall] = []
-    seen: set[Placed] = set()
-    gap = math.inf
-    out_of_tokens = repeated = False
-
-    def live(row: OracleSubsequence) -> bool:
-        return row.tokens[-1:] != [eos]
-
-    def complete() -> bool:
-        if any(live(row) for row in rows):
-            return False
-        return (
-            rows[-1].tokens == [eos]
-            or len(rows) == sub_max
-            or schedule.kind == "whole"
-            or repeated
-        )
-
-    t = 0
-    while time_max is None or t < time_max:
-        t += 1
-        given_up = repeated or (
-            empty_rows == "stop" and any(row.tokens == [eos] for row in rows)
-        )
-        if (
-            _due(schedule, t, rows, eos)
-            and not given_up
-            and (sub_max is None or len(rows) < sub_max)
-        ):
-            rows.append(OracleSubsequence(start=t - 1))
-        asked = [i for i, row in enumerate(rows, 1) if live(row)]
+    calls = _Calls(next_logits, bos)
+    result = calls.result
+    grid = _Grid(result.subsequences, schedule, eos, empty_rows, sub_max)
+    time = 0
+    while time_max is None or time < time_max:
+        time += 1
+        grid.begin_row(time)
+        asked = grid.live()
         if not asked:
             continue  # the clock runs on to the next establishing time
-
-        grid = _placed(rows, bos)
-        newest = [
-            max(k for k, placed in enumerate(grid) if placed.subsequence == i)
-            for i in asked
-        ]
-        made = []
-        for i, logits in zip(asked, next_logits(grid, newest), strict=True):
-            best, second = sorted(logits, reverse=True)[:2]
-            gap = min(gap, float(best - second))
-            token = list(logits).index(best)
-            rows[i - 1].tokens.append(token)
-            made.append(Placed(i, t, token))
-        calls.append(
-            OracleCall(t, [placed for placed in grid if placed not in seen], made)
-        )
-        seen |= set(grid)
-
+        calls.answer(time, asked)
         if stop_on_repeat:
-            repeated = repeated or _before_repeats(rows, eos) < len(rows)
-            del rows[_before_repeats(rows, eos) :]
-        if complete():
+            grid.drop_repeats()
+        if grid.is_complete():
             break
-        count = sum(token != eos for row in rows for token in row.tokens)
-        if max_tokens is not None and count >= max_tokens:
-            out_of_tokens = True
-            break
+        if max_tokens is not None and _count(result, eos) >= max_tokens:
+            result.truncated = "max_tokens"
+            return result
+    result.truncated = grid.cut_by()
+    return result
 
-    truncated = None
-    if out_of_tokens:
-        truncated = "max_tokens"
-    elif any(live(row) for row in rows) or not (complete() or given_up):
-        truncated = "time_max"  # a row was live, or could not start
-    elif len(rows) == sub_max and rows[-1].tokens != [eos] and not repeated:
-        truncated = "sub_max"
-    return OracleResult(rows, calls, truncated, gap)
+
+class _Calls:
+    """Decoder calls, and what came of them."""
+
+    def __init__(self, next_logits: NextLogits, bos: int) -> None:
+        self.next_logits, self.bos = next_logits, bos
+        self.result = OracleResult([], [], None, math.inf)
+        self.seen: set[Placed] = set()
+
+    def answer(
+        self,
+        time: int,
+        asked: Sequence[int],
+        allowed: Callable[[int], Sequence[int]] = lambda number: (),
+    ) -> None:
+        """Each row that is asked gets the best of the tokens that may come next, if not all may."""
+        grid = _placed(self.result.subsequences, self.bos)
+        newest = {placed.subsequence: place for place, placed in enumerate(grid)}
+        made = []
+        answers = self.next_logits(grid, [newest[number] for number in asked])
+        for number, logits in zip(asked, answers, strict=True):
+            choice = allowed(number) or range(len(logits))
+            token = self.choose(self.result.subsequences[number - 1], logits, choice)
+            made.append(Placed(number, time, token))
+        fed = [placed for placed in grid if placed not in self.seen]
+        self.result.calls.append(OracleCall(time, fed, made))
+        self.seen |= set(grid)
+
+    def choose(
+        self, row: OracleSubsequence, logits: Sequence[float], choice: Sequence[int]
+    ) -> int:
+        """Append the best token of a choice; of equals the first."""
+        best, *others = sorted(choice, key=lambda token: -logits[token])
+        top = float(logits[best])
+        if others:
+            gap = top - float(logits[others[0]])
+            self.result.gap = min(self.result.gap, gap)
+        shares = [math.exp(float(logits[token]) - top) for token in choice]
+        row.confidence /= sum(shares)
+        row.tokens.append(best)
+        return best
+
+
+@dataclass
+class _Grid:
+    """The rows of a text, and when another begins."""
+
+    rows: list[OracleSubsequence]
+    schedule: OracleSchedule
+    eos: int
+    empty_rows: str
+    sub_max: int | None
+    repeated: bool = False
+    given_up: bool = False
+
+    def live(self) -> list[int]:
+        return _live(self.rows, self.eos)
+
+    def begin_row(self, time: int) -> None:
+        """Establish a row at the start of a time-step, if one is due."""
+        is_empty = any(row.tokens == [self.eos] for row in self.rows)
+        self.given_up = self.repeated or (self.empty_rows == "stop" and is_empty)
+        has_place = self.sub_max is None or len(self.rows) < self.sub_max
+        is_due = _due(self.schedule, time, self.rows, self.eos)
+        if is_due and has_place and not self.given_up:
+            self.rows.append(OracleSubsequence(start=time - 1))
+
+    def drop_repeats(self) -> None:
+        count = _before_repeats(self.rows, self.eos)
+        self.repeated = self.repeated or count < len(self.rows)
+        del self.rows[count:]
+
+    def is_complete(self) -> bool:
+        if self.live():
+            return False
+        if self.rows[-1].tokens == [self.eos] or self.repeated:
+            return True
+        return len(self.rows) == self.sub_max or self.schedule.kind == "whole"
+
+    def cut_by(self) -> str | None:
+        """What cut the text: the time if a row was live or could not start, or the number of rows."""
+        if self.live() or not (self.is_complete() or self.given_up):
+            return "time_max"
+        is_last_filled = self.rows[-1].tokens != [self.eos]
+        if len(self.rows) == self.sub_max and is_last_filled and not self.repeated:
+            return "sub_max"
+        return None
+
+
+def _live(rows: Sequence[OracleSubsequence], eos: int) -> list[int]:
+    """The numbers of the rows that have not ended."""
+    return [number for number, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]
+
+
+def _count(result: OracleResult, eos: int) -> int:
+    """The number of tokens, without <eos>."""
+    return sum(token != eos for row in result.subsequences for token in row.tokens)
 
 
 def _before_repeats(rows: list[OracleSubsequence], eos: int) -> int:
@@ -224,33 +272,44 @@ def oracle_blind(
     `noted` is kept. With `early` a row ends as soon as no later end can be more
     probable.
     """
-    result = OracleResult(
-        [OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf
-    )
-    for number, row in enumerate(result.subsequences):
+    rows = [OracleSubsequence(0, [], [*key]) for key in known]
+    result = OracleResult(rows, [], None, math.inf)
+    for number, row in enumerate(rows):
         joint = 1.0
         while len(row.tokens) < time_max and not {*ends}.intersection(row.tokens):
             with torch.no_grad():
                 ids = torch.tensor([[*prompt, *row.known, *row.tokens]])
                 logits = model(input_ids=ids).logits[0, -1].float()
             choice = list(allowed(number, row.tokens)) or list(range(len(logits)))
-            chances, free = logits[choice].softmax(dim=0), logits.softmax(dim=0)
-            best = int(logits[choice].argmax())
-            if noted in choice and len(choice) < len(logits):
-                row.best = max(row.best, (joint * float(free[noted]), len(row.tokens)))
-            joint *= float(free[choice[best]])
-            row.forced = max(row.forced, 1 - float(free[choice].sum()))
+            token, share = _likeliest(row, logits, choice, joint, noted)
             if len(choice) > 1:
                 first, second = logits[choice].topk(2).values.tolist()
                 result.gap = min(result.gap, first - second)
             # The joint probability only falls.
-            row.tokens.append(noted if early and joint < row.best[0] else choice[best])
-            row.confidence *= float(chances[best])
+            joint *= share
+            row.tokens.append(noted if early and joint < row.best[0] else token)
         if row.tokens[-1] not in ends:
             result.truncated = "time_max"
-    longest = max(len(row.tokens) for row in result.subsequences)
+    longest = max(len(row.tokens) for row in rows)
     result.calls = [OracleCall(time, [], []) for time in range(1, longest + 1)]
     return result
+
+
+def _likeliest(
+    row: OracleSubsequence,
+    logits: Tensor,
+    choice: list[int],
+    joint: float,
+    noted: int,
+) -> tuple[int, float]:
+    """The best token of a choice, with its probability among all tokens; the row keeps what else is told of it."""
+    free = logits.softmax(dim=0)
+    best = int(logits[choice].argmax())
+    if noted in choice and len(choice) < len(logits):
+        row.best = max(row.best, (joint * float(free[noted]), len(row.tokens)))
+    row.forced = max(row.forced, 1 - float(free[choice].sum()))
+    row.confidence *= float(logits[choice].softmax(dim=0)[best])
+    return choice[best], float(free[choice[best]])
 
 
 def oracle_listed(
@@ -272,85 +331,93 @@ def oracle_listed(
     known of a leaf in an item, from 1. `allowed` tells of a leaf, from 0, and the
     tokens of its row what may come next; nothing, if anything may.
     """
-    result, whose = OracleResult([], [], None, math.inf), list[tuple[int, int]]()
-    rows, seen, time = result.subsequences, set[Placed](), 0
+    calls = _Calls(next_logits, bos)
+    result = calls.result
+    items = _Items(result.subsequences, lists, schedule, eos, item_max)
 
-    def rows_in(of: int, item: int) -> list[OracleSubsequence]:
-        return [
-            rows[k]
-            for k, (leaf, at) in enumerate(whose)
-            if lists[leaf] == of and at == item
-        ]
+    def allowed_in(number: int) -> Sequence[int]:
+        row = result.subsequences[number - 1]
+        return allowed(items.whose[number - 1][0], row.tokens)
 
-    def newest(of: int) -> int:
-        return max(at for leaf, at in whose if lists[leaf] == of)
-
-    def goes_on(of: int) -> bool:
-        return (
-            any(row.tokens != [eos] for row in rows_in(of, newest(of)))
-            and newest(of) < item_max
-        )
-
-    def is_due(of: int) -> bool:
-        last = rows_in(of, newest(of))
-        if schedule.kind == "fixed":
-            return goes_on(of) and time == last[0].start + schedule.delay
-        return goes_on(of) and all(row.tokens[-1:] == [eos] for row in last)
-
-    each = {of for of in lists if of is not None}
-    while True:
-        if rows:
-            due = {of: newest(of) + 1 for of in each if is_due(of)}
-            new = [
-                (leaf, due[of])
-                for leaf, of in enumerate(lists)
-                if of is not None and of in due
-            ]
-        else:
-            new = [(leaf, 1) for leaf in range(len(lists))]
-        out_of_tokens = max_tokens is not None and max_tokens <= sum(
-            t != eos for row in rows for t in row.tokens
-        )
-        asked = [row for row in rows if row.tokens[-1:] != [eos]]
-        if rows and not asked and not any(map(goes_on, each)):
-            last = [
-                row.tokens != [eos] for of in each for row in rows_in(of, newest(of))
-            ]
-            result.truncated = "item_max" if any(last) else None
-            break
-        if out_of_tokens or time == time_max:
-            result.truncated = "max_tokens" if out_of_tokens else "time_max"
-            break
-        for leaf, item in new:
-            whose.append((leaf, item))
-            rows.append(OracleSubsequence(time, [], [*keys(leaf, item)]))
+    time = 0
+    while not items.are_complete():
+        if max_tokens is not None and _count(result, eos) >= max_tokens:
+            result.truncated = "max_tokens"
+            return result
+        if time == time_max:
+            result.truncated = "time_max"
+            return result
+        for leaf, item in items.due(time):
+            items.whose.append((leaf, item))
+            row = OracleSubsequence(time, [], [*keys(leaf, item)])
+            result.subsequences.append(row)
         time += 1
-        asked = [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]
-        if not asked:
-            continue
-        grid = _placed(rows, bos)
-        places = [
-            max(k for k, placed in enumerate(grid) if placed.subsequence == i)
-            for i in asked
-        ]
-        made = []
-        for i, logits in zip(asked, next_logits(grid, places), strict=True):
-            choice = allowed(whose[i - 1][0], rows[i - 1].tokens) or range(len(logits))
-            best, *others = sorted(
-                (float(logits[token]) for token in choice), reverse=True
-            )
-            result.gap = min([result.gap, *(best - other for other in others[:1])])
-            token = next(token for token in choice if float(logits[token]) == best)
-            rows[i - 1].confidence /= sum(
-                math.exp(float(logits[other]) - best) for other in choice
-            )
-            rows[i - 1].tokens.append(token)
-            made.append(Placed(i, time, token))
-        result.calls.append(
-            OracleCall(time, [placed for placed in grid if placed not in seen], made)
-        )
-        seen |= set(grid)
+        if asked := _live(result.subsequences, eos):
+            calls.answer(time, asked, allowed_in)
+    result.truncated = "item_max" if items.are_cut() else None
     return result
+
+
+@dataclass
+class _Items:
+    """The rows of a schema's leaves, and the leaf and the item that each is for."""
+
+    rows: list[OracleSubsequence]
+    lists: Sequence[int | None]
+    schedule: OracleSchedule
+    eos: int
+    item_max: int
+    whose: list[tuple[int, int]] = field(default_factory=list)
+
+    def newest(self, of: int) -> int:
+        """The number of the last item of a list."""
+        return max(item for leaf, item in self.whose if self.lists[leaf] == of)
+
+    def last_rows(self, of: int) -> list[OracleSubsequence]:
+        """The rows of the last item of a list."""
+        newest = self.newest(of)
+        rows = []
+        for row, (leaf, item) in zip(self.rows, self.whose, strict=True):
+            if self.lists[leaf] == of and item == newest:
+                rows.append(row)
+        return rows
+
+    def is_empty(self, of: int) -> bool:
+        """Whether the last item of a list has no value, which closes the list."""
+        return all(row.tokens == [self.eos] for row in self.last_rows(of))
+
+    def goes_on(self, of: int) -> bool:
+        return self.newest(of) < self.item_max and not self.is_empty(of)
+
+    def is_due(self, of: int, time: int) -> bool:
+        if not self.goes_on(of):
+            return False
+        last = self.last_rows(of)
+        if self.schedule.kind == "fixed":
+            return time == last[0].start + self.schedule.delay
+        return not _live(last, self.eos)
+
+    def all_lists(self) -> set[int]:
+        return {of for of in self.lists if of is not None}
+
+    def due(self, time: int) -> list[tuple[int, int]]:
+        """The leaves and items whose rows begin at a time: all leaves at first, then those of the next items."""
+        if not self.rows:
+            return [(leaf, 1) for leaf in range(len(self.lists))]
+        items = {}
+        for of in self.all_lists():
+            if self.is_due(of, time):
+                items[of] = self.newest(of) + 1
+        return [(leaf, items[of]) for leaf, of in enumerate(self.lists) if of in items]
+
+    def are_complete(self) -> bool:
+        if not self.rows or _live(self.rows, self.eos):
+            return False
+        return not any(map(self.goes_on, self.all_lists()))
+
+    def are_cut(self) -> bool:
+        """Whether the last item of a list has a value."""
+        return not all(map(self.is_empty, self.all_lists()))
 
 
 def _due(

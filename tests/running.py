@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipedec_cli.cli.app import app
-from pipedec_cli.data.errors import UserError
+from tests.words import refusing
 
 #: A user who owns nothing.
 NOBODY = 65_534
@@ -46,10 +46,9 @@ def run(
 
 
 def refused(*arguments: object, **options: Any) -> str:
-    """The one line that a command line is refused with."""
-    with pytest.raises(UserError) as raised:
+    """The one line that a command line is refused with; its words are those of its entry in refusals.txt."""
+    with refusing() as raised:
         run(*arguments, **options)
-    assert "\n" not in str(raised.value)
     return str(raised.value)
 
 

@@ -23,6 +23,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import only_writer
 from pipedec_cli.view.console import tame_libraries
 from tests.running import write_lines
+from tests.words import same_words
 
 ROOT = Path(__file__).parents[2]
 
@@ -235,6 +236,22 @@ def test_a_command_ends_at_once_and_visits_no_object_that_goes_with_its_process(
     assert python("-c", program, "--version").stdout.endswith("True\n")
 
 
+CHEAP_MISTAKES = """
+train -w w
+train nofolder -w w
+train -w w --model none --out new
+train -w w --model bare --out new
+train -w w --resume --overwrite
+train -w file
+generate -w w --model bare
+generate -w stopped
+generate -w w --out locked.jsonl
+report -w none
+report -w w --baseline none
+report -w stopped
+"""
+
+
 def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
     """Paths, markers and locks are looked at first."""
     row = {"source": "a", "target": "b", "target_segments": ["b"]}
@@ -248,20 +265,6 @@ def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
     (tmp_path / "w/models/pipelined/config.json").write_text("{}")
     (tmp_path / "bare").mkdir()
     (tmp_path / "file").touch()
-    told = {
-        "train -w w": "holds a trained model",
-        "train nofolder -w w": "nofolder: no such folder",
-        "train -w w --model none --out new": "no checkpoint folder 'none'",
-        "train -w w --model bare --out new": "bare: not a model; it holds no config.json",
-        "train -w w --resume --overwrite": "--resume and --overwrite are both given",
-        "train -w file": "file: is a file; name a folder",
-        "generate -w w --model bare": "bare: not a model",
-        "generate -w stopped": "training has not come to its end",
-        "generate -w w --out locked.jsonl": "is being written by",
-        "report -w none": "is not there yet",
-        "report -w w --baseline none": "no checkpoint folder 'none'",
-        "report -w stopped": "training has not come to its end",
-    }
     program = (
         "import sys; from typer.testing import CliRunner; from pipedec_cli.cli.app import app\n"
         "for line in sys.argv[1:]: print(CliRunner().invoke(app, line.split()).exception)\n"
@@ -269,15 +272,11 @@ def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
     )
     with only_writer(tmp_path / "locked.jsonl", todo=""):
         said = subprocess.check_output(
-            [sys.executable, "-c", program, *told], cwd=tmp_path, text=True
+            [sys.executable, "-c", program, *CHEAP_MISTAKES.strip().split("\n")],
+            cwd=tmp_path,
+            text=True,
         )
-    *lines, imported = said.splitlines()
-    assert [
-        words
-        for words, line in zip(told.values(), lines, strict=True)
-        if words not in line
-    ] == []
-    assert imported == "False"
+    assert same_words(said).endswith("\nFalse\n")
 
 
 def test_the_hubs_retries_are_no_lines_and_its_errors_are():
@@ -293,20 +292,18 @@ def test_the_hubs_retries_are_no_lines_and_its_errors_are():
 
 
 @pytest.mark.parametrize(
-    ("closed", "code", "told"),
+    ("closed", "code"),
     [
-        ("segment - < /dev/null", 2, "standard input: is empty"),
-        ("segment - <&-", 2, "standard input: is empty"),
-        (
-            "import parallel src.txt --targets trg.txt --out - -q >&-",
-            2,
-            "standard output is closed",
-        ),
-        *((f"segment --help {end}", 0, "") for end in (">&-", "2>&-", "| head -c 1")),
+        ("segment - < /dev/null", 2),
+        ("segment - <&-", 2),
+        ("import parallel src.txt --targets trg.txt --out - -q >&-", 2),
+        ("segment --help >&-", 0),
+        ("segment --help 2>&-", 0),
+        ("segment --help | head -c 1", 0),
     ],
 )
 def test_a_stream_that_is_closed_is_an_empty_one_and_takes_no_data(
-    tmp_path, closed, code, told
+    tmp_path, closed, code
 ):
     for name in ("src", "trg"):
         (tmp_path / f"{name}.txt").write_text("a\n")
@@ -314,11 +311,8 @@ def test_a_stream_that_is_closed_is_an_empty_one_and_takes_no_data(
     outcome = subprocess.run(
         script, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (
-        outcome.returncode == code
-        and told in outcome.stderr
-        and outcome.stderr.count("\n") == bool(told)
-    )
+    assert outcome.returncode == code
+    same_words(outcome.stderr)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

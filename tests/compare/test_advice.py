@@ -11,6 +11,7 @@ from pipedec_cli.compare.timing import Gain
 from pipedec_cli.metrics.differences import Difference
 from pipedec_cli.metrics.useless import Fault
 from tests.compare.decoders import entry
+from tests.words import same_words
 
 MODEL = "the sequential model"
 RATES = ("duplicated", "dropped", "truncated", "alike")
@@ -61,6 +62,7 @@ def tried(
 
 
 def ask(*decoders, subsequences=5.0, faults=(), beside=None, totals=None, **usual):
+    """The advice, whose text and cautions are those of the golden file."""
     baseline = entry(
         "sequential",
         "baseline",
@@ -69,9 +71,11 @@ def ask(*decoders, subsequences=5.0, faults=(), beside=None, totals=None, **usua
         faults=faults,
         other_splits=beside or {},
     )
-    return advise(
+    advice = advise(
         decoders, baseline, called=MODEL, subsequences=subsequences, metric="rougeL"
     )
+    same_words("\n".join([advice.text, *advice.cautions]))
+    return advice
 
 
 @pytest.mark.parametrize(
@@ -116,14 +120,11 @@ def test_a_delay_is_taken_or_offered_or_told_why_not(decoders, verdict, chosen):
     assert advice.is_missing == (verdict == "unclear")
     if chosen:
         assert advice.command == "pipedec generate --delay 2"
-        assert f"{chosen} (`{advice.command}`)" in advice.text
-    if verdict != "unclear":
-        assert MODEL in advice.text and "times as fast" in advice.text
 
 
 def test_few_subsequences_are_the_reason_where_they_give_no_speed():
     slow = ask(tried(1, 1.1, fewer=1.2), tried(2, 1.2, fewer=1.1), subsequences=1.4)
-    assert (slow.verdict, "1.2 times" in slow.text) == ("few-subsequences", True)
+    assert slow.verdict == "few-subsequences"
     fast = ask(tried(2, fewer=1.0, spread=0.0), subsequences=2)
     assert fast.verdict == "take"
 
@@ -139,7 +140,6 @@ def test_without_right_answers_advice_goes_by_speed_and_agreement(rouge, verdict
         tried(3, 2.0, None, text_agreement=good),
     )
     assert (advice.verdict, advice.entry) == (verdict, "Δt = 2")
-    assert advice.cautions[-1].endswith("the quality is not known.")
 
 
 def on_dev(quality):
@@ -159,9 +159,8 @@ def test_one_of_several_is_chosen_on_the_split_before_and_taken_where_the_last_b
     ]
     advice = ask(*both, beside=on_dev(0.0))
     assert (advice.verdict, advice.entry) == (verdict, "Δt = 2")
-    assert "chosen on dev" in advice.text
     # One alone is no choice.
-    assert "chosen" not in ask(both[1], beside=on_dev(0.0)).text
+    ask(both[1], beside=on_dev(0.0))
 
 
 @pytest.mark.parametrize(("quality", "verdict"), [(0.0, "take"), (-2.0, "trade")])
@@ -173,91 +172,78 @@ def test_where_the_last_split_has_no_right_answers_the_one_before_speaks_for_it(
     two = tried(2, 3.0, other_splits=on_dev(quality), **texts)
     for advice in (ask(one, two, beside=on_dev(0.0)), ask(two, beside=on_dev(0.0))):
         assert (advice.verdict, advice.entry) == (verdict, "Δt = 2")
-        assert "judged on dev" in advice.text
-        assert "on dev" in advice.cautions[-1]
 
 
 def test_a_split_without_right_answers_is_none_to_choose_on_where_the_last_has_some():
     dev = {"dev": Quality(failing(), {}, TextAgreement(60.0, 0, 1000))}
     ways = tried(1, 9.0, -3.0, other_splits=dev), tried(2, 3.0, -0.2, other_splits=dev)
     advice = ask(*ways, beside=dev)
-    assert (advice.verdict, advice.entry, "on dev" in advice.text) == (
-        "take",
-        "Δt = 2",
-        False,
-    )
+    assert (advice.verdict, advice.entry) == ("take", "Δt = 2")
 
 
 BAD, FEW = Fault("its texts say nothing"), Fault("5 examples are few", True)
 
 
 @pytest.mark.parametrize(
-    ("useless", "words"),
+    ("useless", "verdict"),
     [
-        ("sequential, Δt = 1, Δt = 2", (MODEL, "the pipelined decoder")),
-        ("sequential, Δt = 1", (MODEL,)),
-        ("Δt = 1, Δt = 2", ("the pipelined decoder",)),
-        ("Δt = 1", ()),
+        ("sequential, Δt = 1, Δt = 2", "unfit"),
+        ("sequential, Δt = 1", "unfit"),
+        ("Δt = 1, Δt = 2", "unfit"),
+        ("Δt = 1", "take"),
     ],
 )
 def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_with(
-    useless, words
+    useless, verdict
 ):
     names = ("sequential", "Δt = 1", "Δt = 2")
     faults = {name: (BAD,) if name in useless else () for name in names}
     one = tried(1, 9.0, 3.0, faults=faults["Δt = 1"])
     two = tried(2, 3.0, -0.2, faults=faults["Δt = 2"])
     advice = ask(one, two, faults=faults["sequential"])
-    assert advice.verdict == ("unfit" if words else "take")
-    assert advice.entry == (None if words else "Δt = 2")
-    assert all(word in advice.text for word in words)
-    said = [f"{name}: its texts say nothing." for name in names if faults[name]]
-    assert advice.cautions == tuple(said)
+    assert (advice.verdict, advice.entry is None) == (verdict, verdict == "unfit")
+    assert len(advice.cautions) == sum(map(bool, faults.values()))
 
 
-@pytest.mark.parametrize(("more", "few"), [((), True), ((BAD,), False)])
-def test_where_few_examples_are_the_only_fault_more_are_advised(more, few):
-    advice = ask(tried(1, 9.0, 3.0, faults=more), faults=(FEW,))
-    assert (advice.verdict, "too few" in advice.text) == ("unfit", few)
+@pytest.mark.parametrize("more", [(), (BAD,)])
+def test_where_few_examples_are_the_only_fault_more_are_advised(more):
+    assert ask(tried(1, 9.0, 3.0, faults=more), faults=(FEW,)).verdict == "unfit"
 
 
 WORSE = Difference(-3.0, -5.1, -1.0)
 
 
 @pytest.mark.parametrize(
-    ("mine", "usual", "word"),
+    ("mine", "usual"),
     [
-        ({"dropped": 0.20}, {"dropped": 0.10}, "More is dropped"),
-        ({"duplicated": 0.10}, {"duplicated": 0.01}, "More is duplicated"),
-        ({"alike": 0.4}, {"alike": 0.1}, "More is alike"),
-        ({"row_budget_exhausted": 0.25}, {}, "--set empty_rows=stop"),
-        ({"truncated": 0.3}, {"truncated": 0.6}, "The baseline is often cut short"),
-        ({"tokens": 2.8}, {}, "shorter text"),
-        ({"batched": 0.8}, {}, "at batch size 1; at 4 it is 0.8 times as fast"),
-        ({"others": {"rouge1": WORSE}}, {}, "ROUGE-1 is worse"),
-        ({}, {"subsequences": 1.7}, "one or two subsequences"),
+        ({"dropped": 0.20}, {"dropped": 0.10}),
+        ({"duplicated": 0.10}, {"duplicated": 0.01}),
+        ({"alike": 0.4}, {"alike": 0.1}),
+        ({"row_budget_exhausted": 0.25}, {}),
+        ({"truncated": 0.3}, {"truncated": 0.6}),
+        ({"tokens": 2.8}, {}),
+        ({"batched": 0.8}, {}),
+        ({"others": {"rouge1": WORSE}}, {}),
+        ({}, {"subsequences": 1.7}),
         # Quality: not known, of one example, or with too wide an interval for a decoder
         # that counts as good.
-        ({"quality": None}, {}, "the quality is not known"),
-        ({"spread": None}, {}, "One example"),
-        ({"spread": 3.0}, {}, "too few examples"),
+        ({"quality": None}, {}),
+        ({"spread": None}, {}),
+        ({"spread": 3.0}, {}),
     ],
 )
 def test_what_goes_wrong_more_often_than_in_the_baseline_or_is_not_known_is_a_caution(
-    mine, usual, word
+    mine, usual
 ):
     advice = ask(tried(**mine), **usual)
-    assert advice.verdict == "take"
-    assert [word in caution for caution in advice.cautions] == [True]
+    assert (advice.verdict, len(advice.cautions)) == ("take", 1)
 
 
 def test_what_goes_wrong_is_told_where_the_advice_is_to_stay_too():
     slow = tried(1, 0.8, fewer=0.9, truncated=0.3, quality=-9.0, tokens=0.4)
     advice = ask(slow)
     assert advice.verdict == "no-gain"
-    words = ("More is truncated", "--set time_max=N", "longer than the baseline's")
-    for word, caution in zip(words, advice.cautions, strict=True):
-        assert word in caution
+    assert len(advice.cautions) == 3
     # A baseline that writes nothing is no error.
     silent = Totals.of(1000, 1000, 0)
     assert ask(tried(1, 0.8, fewer=0.9), totals=silent).verdict == "no-gain"
@@ -265,8 +251,7 @@ def test_what_goes_wrong_is_told_where_the_advice_is_to_stay_too():
 
 def test_of_objects_advice_speaks_of_fields_and_no_delay_is_advised():
     together = replace(tried(dropped=0.20), delay="together")
-    few, wrong = ask(together, dropped=0.10, subsequences=1.7).cautions
-    assert "fields" in few and "delay" not in wrong
+    assert len(ask(together, dropped=0.10, subsequences=1.7).cautions) == 2
 
 
 @pytest.mark.parametrize(
@@ -303,35 +288,29 @@ def test_a_delay_is_not_taken_because_the_times_of_a_faster_one_scatter(
 ):
     advice = ask(tried(1, slowest=0.5, **noisy), tried(3, fewer=1.5, **steady))
     assert advice.verdict == verdict
-    if verdict == "unclear":
-        assert "the times of Δt = 1 differ" in advice.text
-        assert "steps, which are exact, Δt = 1 saves most" in advice.text
 
 
 @pytest.mark.parametrize(
-    ("one", "three", "taken", "overlap"),
+    ("one", "three", "taken"),
     [
         (
             {"speedup": 1.6, "slowest": 1.4},
             {"speedup": 1.7, "slowest": 1.5, "quality": 0.3},
-            *(1, True),
+            1,
         ),
-        ({"speedup": 2.1, "fastest": 2.6}, {"speedup": 2.5}, 1, True),
+        ({"speedup": 2.1, "fastest": 2.6}, {"speedup": 2.5}, 1),
         # Faster and no worse.
-        ({"speedup": 1.6}, {"speedup": 1.7, "quality": -0.1}, 3, False),
+        ({"speedup": 1.6}, {"speedup": 1.7, "quality": -0.1}, 3),
         (
             {"speedup": 1.6},
             {"speedup": 1.7, "slowest": 1.5, "quality": 0.9, "fewer": 2.9},
-            *(3, True),
+            3,
         ),
     ],
 )
-def test_where_times_overlap_decoder_calls_decide_which_is_said(
-    one, three, taken, overlap
-):
+def test_where_times_overlap_decoder_calls_decide_which_is_said(one, three, taken):
     advice = ask(tried(1, **one), tried(3, **{"fewer": 2.0} | three))
     assert advice.entry == f"Δt = {taken}"
-    assert ("The times of Δt = 1 and Δt = 3 overlap" in advice.text) == overlap
 
 
 def in_exact_mode(name, speedup, low, equal=5):
@@ -349,6 +328,4 @@ def test_the_fastest_exact_mode_with_the_same_texts_is_named_if_it_is_faster():
     other = in_exact_mode("c", 3.0, 3.0, equal=4)
     assert exact_advice([slow, unsure, other], MODEL) == ""
     good = [in_exact_mode("source", 1.4, 1.3), in_exact_mode("jacobi", 1.6, 1.5)]
-    advice = exact_advice([slow, *good, other], MODEL)
-    assert "jacobi (`pipedec generate --draft jacobi`)" in advice
-    assert f"{MODEL}, 1.6 times as fast" in advice
+    same_words(exact_advice([slow, *good, other], MODEL))

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import (
     Field,
     FieldSegmenter,
@@ -17,6 +16,7 @@ from pipedec_cli.data.fields import (
     value_texts,
 )
 from pipedec_cli.objects.tree import read_values
+from tests.words import refusing
 
 #: Text with more of what separates than chance would give.
 TEXT = (
@@ -170,33 +170,20 @@ def test_text_that_no_object_would_be_written_as_is_read_as_far_as_it_goes():
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    "value",
     [
-        (
-            {"menu": {"of": 1}},
-            "'menu' is an object here and a list of objects in the fields",
-        ),
-        ({"at": "x"}, "'at' is a value here and an object in the fields"),
-        (
-            {"menu": [{"of": {"price": "x"}}]},
-            "'menu[1].of.price' is of kind string here and number in the",
-        ),
-        (
-            {"name": {"first": "A"}},
-            "'name' is an object here and a value in the fields",
-        ),
-        ({"a:b;": ["a", {"b": 1}]}, "'a:b;' is [\"a\", {"),
-        ({"a:b;": ["a", 3]}, "'a:b;' is [\"a\", 3]"),
-        ({"name": 3}, "'name' is of kind integer here and string in the fields"),
-        ({"seats": 1.5}, "'seats' is of kind number here and integer in the fields"),
-        ({"price": float("inf")}, "'price' is Infinity"),
-        (
-            {"food": "Greek"},
-            "'food' is 'Greek', which is not among the field's choices; add it",
-        ),
+        {"menu": {"of": 1}},
+        {"at": "x"},
+        {"menu": [{"of": {"price": "x"}}]},
+        {"name": {"first": "A"}},
+        {"a:b;": ["a", {"b": 1}]},
+        {"a:b;": ["a", 3]},
+        {"name": 3},
+        {"seats": 1.5},
+        {"price": float("inf")},
+        {"food": "Greek"},
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_its_place(value, told):
-    with pytest.raises(UserError) as refusal:
+def test_a_value_that_does_not_fit_is_refused_with_its_place(value):
+    with refusing("data.jsonl:7"):
         value_texts(value, (*SCHEMA, *NESTED[1:]), "data.jsonl:7")
-    assert str(refusal.value).startswith(f"data.jsonl:7: {told}")

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import scan_inputs
 from pipedec_cli.data.predictions import (
     PredictionsFile,
@@ -20,6 +19,7 @@ from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Recor
 from pipedec_cli.data.resumable import settings_diff
 from pipedec_cli.data.writing import JsonLinesAppender
 from tests.data.test_writing import JSON
+from tests.words import refusing
 
 NAMES = FieldNames()
 MANIFEST = {
@@ -170,50 +170,28 @@ FIRST = {"prediction": "fine", "id": "first"}
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    "lines",
     [
-        *(
-            ([FIRST, wrong], f":2: {message}")
-            for wrong, message in (
-                (
-                    {"id": 1, "text": "x"},
-                    "field 'prediction' is missing; its fields are: id, text",
-                ),
-                ({"prediction": None}, "field 'prediction' is null"),
-                (
-                    {"prediction": 3},
-                    "field 'prediction': expected a string or an object or a list, found",
-                ),
-                (
-                    {"prediction": ["a", None]},
-                    "field 'prediction', item 2: expected a string, found null",
-                ),
-                (
-                    {"prediction": "a", "steps": "4"},
-                    "field 'steps': expected a number, found a string",
-                ),
-                (
-                    {"prediction": "a", "seconds": True},
-                    "field 'seconds': expected a number, found true or",
-                ),
-                ({"prediction": "a", "id": "first"}, "id 'first' was already used at "),
-                ([1], "expected an object, found a list; write {"),
-                ("{not json}\n", "not JSON"),
-                ('{"prediction": "b', "the last line is cut short"),
-            )
-        ),
-        (['{"prediction": "b', FIRST], ":1: not JSON"),
-        ([""], ": is empty"),
+        [FIRST, {"id": 1, "text": "x"}],
+        [FIRST, {"prediction": None}],
+        [FIRST, {"prediction": 3}],
+        [FIRST, {"prediction": ["a", None]}],
+        [FIRST, {"prediction": "a", "steps": "4"}],
+        [FIRST, {"prediction": "a", "seconds": True}],
+        [FIRST, {"prediction": "a", "id": "first"}],
+        [FIRST, [1]],
+        [FIRST, "{not json}\n"],
+        [FIRST, '{"prediction": "b'],
+        ['{"prediction": "b', FIRST],
+        [""],
     ],
 )
 def test_a_mistake_names_its_line_and_a_torn_last_one_is_told_from_a_wrong_one(
-    write_lines, lines, message
+    write_lines, lines
 ):
     path = write_lines("run.jsonl", *lines, end="")
-    with pytest.raises(UserError) as error:
+    with refusing():
         read_predictions(path)
-    assert str(error.value).startswith(f"{path}{message}")
-    assert ("generate --resume" in str(error.value)) == ("cut short" in message)
 
 
 def test_a_wrong_line_of_compressed_predictions_is_not_taken_for_a_torn_one(tmp_path):
@@ -222,7 +200,7 @@ def test_a_wrong_line_of_compressed_predictions_is_not_taken_for_a_torn_one(tmp_
     assert (
         b"\n" not in path.read_bytes()
     )  # so that the first line seems to be the last one
-    with pytest.raises(UserError, match=r"run\.jsonl\.gz:1: not JSON"):
+    with refusing():
         read_predictions(path)
 
 
@@ -243,16 +221,14 @@ def begin(folder, *, lines=3):
 
 
 @pytest.mark.parametrize(
-    ("names", "wrong", "field"),
+    ("names", "wrong"),
     [
-        *((NAMES, {name: 1}, name) for name in OUTPUT_FIELDS),
-        (FieldNames(source="body"), {"body": "b"}, "source"),
+        *((NAMES, {name: 1}) for name in OUTPUT_FIELDS),
+        (FieldNames(source="body"), {"body": "b"}),
     ],
 )
-def test_a_field_that_would_be_written_over_is_refused_by_name_and_place(
-    names, wrong, field
-):
-    with pytest.raises(UserError, match=rf"data\.jsonl:2: field '{field}'"):
+def test_a_field_that_would_be_written_over_is_refused_by_name_and_place(names, wrong):
+    with refusing("data.jsonl:2"):
         scan_inputs(lambda: iter([record(1), record(2, **wrong)]), names)
 
 
@@ -262,19 +238,16 @@ def test_lines_of_other_records_or_without_a_manifest_of_ours_are_refused(tmp_pa
         {**MANIFEST, "model": {"name": "elsewhere", "sha256": "m"}},
     )
     assert files.done(moved, records()) == 3
-    for of, message in (
-        ([record(1), record(5)], "line 2 is of id '2' where"),
-        (records(2), "than the 2"),
-    ):
-        with pytest.raises(UserError, match=message):
+    for of in ([record(1), record(5)], records(2)):
+        with refusing():
             files.done(MANIFEST, of)
     files.manifest_path.write_text("[1]", encoding="utf-8")
-    with pytest.raises(UserError, match="not what `pipedec generate` writes"):
+    with refusing():
         files.done(MANIFEST, records())
     files.manifest_path.unlink()
-    with pytest.raises(UserError, match=r"no run\.manifest\.json beside it"):
+    with refusing():
         files.done(MANIFEST, records())
-    with pytest.raises(UserError, match="no such file"):
+    with refusing():
         read_predictions(tmp_path / "none.jsonl")
 
 
@@ -323,9 +296,8 @@ def test_a_file_that_generate_did_not_write_is_refused_by_its_name(
     tmp_path, name, content
 ):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError) as error:
+    with refusing(tmp_path / name):
         PredictionsFile(tmp_path / "run.jsonl").require_own()
-    assert error.value.where == str(tmp_path / name)
 
 
 def test_files_of_earlier_runs_may_be_replaced_with_and_without_their_manifest(

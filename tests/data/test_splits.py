@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import given_splits
 from pipedec_cli.data.records import SPLITS, FieldNames, Record
 from pipedec_cli.data.splits import (
@@ -14,6 +13,7 @@ from pipedec_cli.data.splits import (
     split_by_source,
 )
 from pipedec_cli.data.stored import StoredRecords
+from tests.words import refusing
 
 BOTH = {"dev": 0.1, "test": 0.1}
 
@@ -75,7 +75,7 @@ def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_t
         )
         is None
     )
-    with pytest.raises(UserError, match=r"data\.jsonl:2: 'split' names no split"):
+    with refusing():
         split_by_field(
             stored([record("a", 1, split="train"), record("b", 2, split="held out")])
         )
@@ -100,12 +100,12 @@ def gather(data, extra=None, **options):
 
 def test_a_folder_brings_its_own_splits_and_needs_something_to_train_on(write):
     folder = write("set/test.jsonl", "test").parent
-    with pytest.raises(UserError, match="has no records to train on"):
+    with refusing():
         gather(folder)
     for name in ("train", "valid"):
         write(f"set/{name}.jsonl", name)
     assert gather(folder)[0] == {"train": ["train"], "dev": ["valid"], "test": ["test"]}
-    with pytest.raises(UserError, match="brings its own dev split; leave out --dev"):
+    with refusing():
         gather(folder, {"dev": write("dev.jsonl", "x")})
     data = write("data.jsonl", *map(str, range(50)))
     given, _ = gather(data, {"dev": str(folder), "test": str(folder)})
@@ -113,19 +113,15 @@ def test_a_folder_brings_its_own_splits_and_needs_something_to_train_on(write):
         "and not what the folder has for train"
     )
     (folder / "test.jsonl").unlink()
-    with pytest.raises(
-        UserError, match="has no file for test; name the file with --test"
-    ):
+    with refusing():
         gather(data, {"test": str(folder)})
 
 
 def test_the_folder_of_a_model_is_refused_as_data(tmp_path):
     for name in ("config.json", "training.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(UserError) as refusal:
+    with refusing(tmp_path):
         given_splits(tmp_path)
-    assert refusal.value.where == str(tmp_path)
-    assert "--model" in str(refusal.value)
 
 
 def test_a_split_field_brings_splits(write_lines):

@@ -1,4 +1,3 @@
-import errno
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -6,7 +5,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, make_segmenter
 from pipedec_cli.data.workspace import (
@@ -16,6 +14,7 @@ from pipedec_cli.data.workspace import (
     save_segmented,
 )
 from pipedec_cli.data.writing import only_writer
+from tests.words import refusing
 
 SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
 
@@ -68,27 +67,6 @@ def test_predictions_are_cut_as_the_targets_were(tmp_path, level):
     assert load_segmenter(tmp_path).cut(targets[0]) == segmenter.cut(targets[0])
 
 
-def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_one_that_did_not_fit(
-    tmp_path,
-):
-    def records():
-        yield record(1, "b")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    def save(splits, **details):
-        save_segmented(tmp_path, splits, SEGMENTATION, PhraseSegmenter(), details)
-        return {path: path.read_bytes() for path in tmp_path.iterdir()}
-
-    with pytest.raises(OSError, match="No space left") as caught:
-        save({"dev": records()})
-    assert caught.value.filename == str(tmp_path / "dev.jsonl")
-    assert not list(tmp_path.iterdir())
-    before = save({"train": [record(1, "a")]})
-    with pytest.raises(TypeError):
-        save({"train": [record(1, "b")]}, bad=object())
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 @pytest.mark.parametrize("renamed", range(5))
 def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(
     tmp_path, monkeypatch, renamed
@@ -117,21 +95,19 @@ def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(
 def test_two_do_not_write_one_folder(tmp_path):
     with (
         only_writer(tmp_path, folder=True, todo=""),
-        pytest.raises(
-            UserError, match=r"is being written by process .* or choose another --out"
-        ),
+        refusing(),
     ):
         save_segmented(tmp_path, {}, SEGMENTATION, PhraseSegmenter(), {})
 
 
 def test_a_missing_file_says_which_command_makes_it(tmp_path, write_lines):
     for load in (read_all, load_segmentation):
-        with pytest.raises(UserError, match="run `pipedec segment DATA` first"):
+        with refusing():
             load(tmp_path / "none.json")
     write_lines(
         "segmentation.json", msgspec.to_builtins(Segmentation("sentence", (), " "))
     )
-    with pytest.raises(UserError, match=r"sentences\.json: no such file"):
+    with refusing():
         load_segmenter(tmp_path)
 
 
@@ -146,25 +122,13 @@ GOOD = msgspec.to_builtins(SEGMENTATION)
 
 
 @pytest.mark.parametrize(
-    ("load", "content", "message"),
+    ("load", "content"),
     [
-        (
-            read_all,
-            {"source": "a", "target": "b"},
-            r"a\.json:1: the target is not segmented",
-        ),
-        (
-            read_all,
-            {"source": "a"},
-            r"a\.json:1: the record has no target; give --teacher",
-        ),
-        (
-            load_segmentation,
-            GOOD | {"sub_max": "20"},
-            r"a\.json: not what `pipedec segment` writes",
-        ),
+        (read_all, {"source": "a", "target": "b"}),
+        (read_all, {"source": "a"}),
+        (load_segmentation, GOOD | {"sub_max": "20"}),
     ],
 )
-def test_what_segment_would_not_write_is_refused(write_lines, load, content, message):
-    with pytest.raises(UserError, match=message):
+def test_what_segment_would_not_write_is_refused(write_lines, load, content):
+    with refusing():
         load(write_lines("a.json", content))

@@ -27,6 +27,7 @@ from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from tests.checkpoints import SOURCES, TOLD, TOY, fresh_toy, tiny_checkpoint
 from tests.fakes import EOS, ScriptedModel
+from tests.words import refusing
 
 SEGMENTS = [told for _, told in TOLD]
 
@@ -167,7 +168,7 @@ def test_a_checkpoint_that_stops_on_repeat_does_so_where_subsequences_wait_too(
 
 def test_a_sequential_t5_has_no_delay(sequential, pipelined):
     assert sequential.method().schedule == Whole()
-    with pytest.raises(UserError, match="is a sequential model and has no delay"):
+    with refusing():
         sequential.method(2)
     trained = pipelined.checkpoint
     stranger = Decoder(Checkpoint(trained.model, trained.tokenizer, None, "some/t5"))
@@ -180,11 +181,7 @@ def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_forc
     decoder = tiny_decoder(tmp_path, delay=1)
     assert decoder.method().schedule == Fixed(1)
     for delay in (2, "wait"):
-        refused(
-            lambda delay=delay: decoder.method(delay),
-            "for delay 1 only; ",
-            "train with --delay any",
-        )
+        refused(lambda delay=delay: decoder.method(delay))
     assert decoder.method(2, force=True).schedule == Fixed(2)
 
 
@@ -373,11 +370,9 @@ def test_threads_that_share_a_new_decoder_get_the_texts_of_their_own_sources():
 NUMBERS = (0, -3, 1.5, 2.0, True, False, "3", [2], 10**7, float("nan"))
 
 
-def refused(call, *parts):
-    with pytest.raises(UserError) as error:
+def refused(call):
+    with refusing():
         call()
-    assert "\n" not in str(error.value)
-    assert all(part in str(error.value) for part in parts)
 
 
 @pytest.mark.parametrize("value", NUMBERS)
@@ -388,72 +383,44 @@ def test_numbers_are_whole_and_from_one_on(pipelined, value):
     }
     for name in ("batch_size", "max_source_tokens"):
         calls[name] = partial(Decoder, pipelined.checkpoint, **{name: value})
-    for name, call in calls.items():
-        refused(call, f"{name} is {value!r}", "give a whole number from 1 to 1,000,000")
+    for call in calls.values():
+        refused(call)
     for call in (
         lambda: list(pipelined.texts(SOURCES, batch_size=value)),
         lambda: pipelined.engine(value),
     ):
-        refused(
-            call, f"batch_size is {value!r}", "give a whole number from 1 to 1,000,000"
-        )
+        refused(call)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    "asked",
     [
-        *(
-            ({"delay": delay}, f"delay is {delay!r}; give .*or 'wait'")
-            for delay in ("often", "", "2", "WAIT")
-        ),
-        ({"empty_rows": "retract"}, "there is no rule 'retract' .*retry, stop"),
+        *({"delay": delay} for delay in ("often", "", "2", "WAIT")),
+        {"empty_rows": "retract"},
     ],
 )
-def test_other_delays_and_rules_are_refused(pipelined, asked, said):
-    with pytest.raises(UserError, match=said):
+def test_other_delays_and_rules_are_refused(pipelined, asked):
+    with refusing():
         pipelined.method(**asked)
 
 
 @pytest.mark.parametrize(
-    ("sources", "said"),
-    [
-        *(
-            (some, f"the sources are one {type(some).__name__}")
-            for some in ("abc", b"abc", 5, None)
-        ),
-        *(
-            (["a", item], f"source 1 is of type {type(item).__name__}")
-            for item in (None, 3, b"a", ["a"])
-        ),
-    ],
+    "sources",
+    ["abc", b"abc", 5, None, *(["a", item] for item in (None, 3, b"a", ["a"]))],
 )
 def test_sources_are_texts_and_one_text_is_not_taken_for_its_letters(
-    pipelined, sources, said
+    pipelined, sources
 ):
-    refused(lambda: list(pipelined.texts(sources, batch_size=2)), said)
+    refused(lambda: list(pipelined.texts(sources, batch_size=2)))
 
 
 def test_a_method_is_one_and_its_ids_are_the_models(pipelined):
-    refused(
-        lambda: list(pipelined.texts(SOURCES, 2)),
-        "the method is 2",
-        "decoder.method(...)",
-    )
+    refused(lambda: list(pipelined.texts(SOURCES, 2)))
     beyond = Method(Fixed(2), 427, 1)
-    refused(
-        lambda: list(pipelined.texts(SOURCES, beyond)),
-        "the model's vocabulary goes from 0 to 426",
-    )
+    refused(lambda: list(pipelined.texts(SOURCES, beyond)))
 
 
 @pytest.mark.parametrize("wrong", ["int3", 3, [1], torch.float32])
 def test_dtypes_and_devices_that_are_not_there_are_refused(trained, wrong):
-    said = "float32, bfloat16, float16, int8, int4"
-    refused(
-        lambda: load(trained.name, dtype=wrong, device="cpu"), "there is no dtype", said
-    )
-    refused(
-        lambda: load(trained.name, device=wrong),
-        "there is no device",
-        "auto, cpu, cuda or cuda:N",
-    )
+    refused(lambda: load(trained.name, dtype=wrong, device="cpu"))
+    refused(lambda: load(trained.name, device=wrong))

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shlex
 
 import jsonschema
@@ -13,7 +14,6 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.decoding.blind import blind_decoder
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.jobs.loading import choose_shots
-from pipedec_cli.jobs.run import _read_off
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.objects.questions import Text
 from pipedec_cli.objects.rows import Rows
@@ -84,7 +84,7 @@ def test_a_schema_gives_objects_that_it_allows(place, count):
     told, again = generate(place, *how, "--resume", "--batch-size", 1)
     assert "is whole already" in told and again == alone
     other = again_with(place, "--ask", "Who?", "--resume")
-    assert "cannot go on" in refused(*other)
+    refused(*other)
 
 
 CHOICES = ("--fields", "food: Thai|Greek, open bool, name")
@@ -152,36 +152,34 @@ def test_what_a_class_says_of_an_object_stands_among_the_violations(place):
 def test_examples_that_can_be_read_only_once_are_refused(place, tmp_path):
     os.mkfifo(pipe := tmp_path / "pipe")
     for asked in (("--shots", f"{pipe}:4"), ("--calibrate", pipe)):
-        told = refused(*again_with(place, *asked, "--fields", "name"))
-        assert "is a pipe or a device" in told
+        refused(*again_with(place, *asked, "--fields", "name"))
 
 
-def test_values_that_are_not_read_off_the_text_are_those_of_no_place_or_of_a_sentence():
-    """A sentence, a name, two numbers, a boolean and two items."""
-    long = "b " * 9
-    values = {"it": {"name": long, "city": "Bath"}, "stars": 3, "price": 1200}
-    values |= {"open": True, "tags": ["Bath", "York"], "kind": "a"}
-    keys = [Field(name, path=("it", name)) for name in ("name", "city")]
-    keys += [Field(name) for name in ("stars", "price", "open")]
-    keys.append(Field("tags", "list"))
-    read_off = [*_read_off(f"{long}in bath for 1,200", values, keys)]
-    assert read_off == [False, True, False, True, True, False]
-    places = [Field(f"at.{n}", path=("at", n)) for n in (1, 2)]
-    assert [*_read_off("a 12", {"at": [12, 7]}, places)] == [True, False]
+SENTENCE = "The name of the pub by the river has been Aromi."
 
 
-def test_values_that_are_not_read_off_are_warned_of_and_examples_advised_where_there_are_none(
-    place, monkeypatch
+@pytest.mark.parametrize(
+    ("said", "source", "count"),
+    [
+        ("Aromi", "Aromi has Greek food.", 0),
+        ("Aroma", "Aromi has Greek food.", 4),
+        (SENTENCE, f"{SENTENCE} It is old.", 4),
+    ],
+)
+def test_values_in_no_text_or_as_long_as_a_sentence_are_warned_of_and_examples_advised_if_there_are_none(
+    place, monkeypatch, said, source, count
 ):
-    sentence = "The name of the pub by the river is Aromi."
-    monkeypatch.setattr(TextCodec, "decode", lambda *_: sentence)
-    how = ("--fields", "name, place", "--set", "time_max=64")
+    monkeypatch.setattr(TextCodec, "decode", lambda *_: said)
+    write_lines(place / "said.jsonl", *({"source": source} for _ in range(2)))
+    keys = ("--fields", "name, at.place, open boolean, kind: a|b")
+    how = (*keys, "--set", "time_max=64")
+    told, _ = generate(place, *how, data="said.jsonl")
     hint = "values that are not in their text, or as long as a sentence: "
-    advice = "--shots FILE:4"
-    alone, _ = generate(place, *how)
-    shown, _ = generate(place, *how, *shots(place, 1))
-    assert hint in alone and advice in alone
-    assert hint in shown and advice not in shown
+    warned = re.findall(rf"{hint}(\d+) of (\d+)", told)
+    assert warned == ([(str(count), "4")] if count else [])
+    assert ("--shots FILE:4" in told) == bool(count)
+    shown, _ = generate(place, *how, *shots(place, 1), data="said.jsonl")
+    assert "--shots FILE:4" not in shown
 
 
 def test_names_of_special_tokens_in_keys_and_choices_are_text(place):
@@ -328,8 +326,7 @@ def test_thresholds_are_fitted_to_right_answers_and_told_in_the_manifest(place):
     assert "5 records cannot carry a threshold" in told
     fitted = read_json(place / "out.manifest.json")["settings"]["rows"]["thresholds"]
     assert fitted[1:] == [2, 2], "no record has a value of these keys"
-    wrong = refused(*again_with(place, *few, place / "docs.jsonl"))
-    assert "records with an object" in wrong
+    refused(*again_with(place, *few, place / "docs.jsonl"))
 
 
 def test_questions_are_answered_as_they_are_whatever_delay_a_recipe_has(place):
@@ -405,7 +402,7 @@ def test_the_prompt_is_shown_before_anything_is_generated(place):
     assert lines.count("food: Thai") == 2
     assert "stars: none" in lines and "open: none" in lines
     assert lines.endswith("--- row 4 open:")
-    assert "--show-prompt is for" in refused("generate", *model)
+    refused("generate", *model)
 
 
 def test_examples_show_each_key_with_a_value_and_without():
@@ -442,37 +439,33 @@ def refusing(place):
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    "more",
     [
-        ("--schema OWN --exact x", "ordinary decoder-only model"),
-        ("--schema OWN --max-source-tokens 2", "no source has room"),
-        ("--schema OWN --delay 2", "delay does not apply"),
-        ("--schema OWN --set sub_max=4", "sub_max does not apply"),
-        ("--schema OWN --prompt-template {source}", "{question} once"),
-        ("--schema OWN --set time_max=20000", "at most 16384 tokens"),
-        ("--schema EITHER --ask Who?", "a question stands beside keys"),
-        ("--fields ,", "--fields names no key"),
-        ("--fields ''", "--fields names no key"),
-        ("--shots TRAIN:2 --calibrate WRONG", "is of kind list"),
-        ("--shots TRAIN:9", "has 4 records with an object as target"),
-        ("--shots TRAIN:2 --chat", "examples do not go into a chat"),
-        ("--ask ' '", "--ask is empty"),
-        ("--ask Who? --no-chat", "is a turn of a chat"),
-        ("--ask Who? --shots TRAIN:2", "is a turn of a chat"),
-        ("--model T5 --schema OWN", "only an ordinary decoder-only"),
-        ("--model PLAIN --ask Who?", "is a turn of a chat"),
-        ("--model ODD --schema OWN", "does not take a user's words once"),
+        "--schema OWN --exact x",
+        "--schema OWN --max-source-tokens 2",
+        "--schema OWN --delay 2",
+        "--schema OWN --set sub_max=4",
+        "--schema OWN --prompt-template {source}",
+        "--schema OWN --set time_max=20000",
+        "--schema EITHER --ask Who?",
+        "--fields ,",
+        "--fields ''",
+        "--shots TRAIN:2 --calibrate WRONG",
+        "--shots TRAIN:9",
+        "--shots TRAIN:2 --chat",
+        "--ask ' '",
+        "--ask Who? --no-chat",
+        "--ask Who? --shots TRAIN:2",
+        "--model T5 --schema OWN",
+        "--model PLAIN --ask Who?",
+        "--model ODD --schema OWN",
+        "--model nothing --schema OWN",
     ],
 )
-def test_what_does_not_go_together_is_refused(place, refusing, more, told):
+def test_what_does_not_go_together_is_refused(place, refusing, more):
     """And no file is touched."""
     for name, path in refusing.items():
         more = more.replace(name, str(path))
     (place / "out.jsonl").write_text("kept", encoding="utf-8")
-    assert told in refused(*again_with(place, *shlex.split(more)))
+    refused(*again_with(place, *shlex.split(more)))
     assert (place / "out.jsonl").read_text(encoding="utf-8") == "kept"
-
-
-def test_a_schema_without_a_model_for_it_is_refused(place):
-    asked = ("generate", place / "docs.jsonl", *written(place, SCHEMA))
-    assert "name it with --model, or leave them out" in refused(*asked)

@@ -14,8 +14,8 @@ from pipedec_cli.data.workspace import load_segmentation
 from pipedec_cli.jobs.import_ import DataSet
 from tests import running
 from tests.running import lines_of, refused, write_lines
+from tests.words import same_words
 
-PAPER = "the paper, Table 1"
 run = partial(running.run, "import")
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -24,6 +24,7 @@ MSQA = {
     "context": ["Ann", "and", "Bo"],
     "label": ["B", "O", "B"],
 }
+NOUNS = "grid token model table river stone house engine letter window"
 KEYPHRASES = {"title": "On grids", "abstract": "We draw.", "keyword": "grid;time step"}
 
 
@@ -35,31 +36,21 @@ def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file():
     write_lines("published/kp20k_validation.json", KEYPHRASES)
     result = run("kp20k", "published")
     assert result.stdout == ""
-    assert "wrote kp20k/train.jsonl, kp20k/dev.jsonl" in result.stderr
-    assert (len(lines_of("kp20k/train.jsonl")), len(lines_of("kp20k/dev.jsonl"))) == (
-        2,
-        1,
-    )
+    same_words(result.stderr)
+    counts = [len(lines_of(f"kp20k/{split}.jsonl")) for split in ("train", "dev")]
+    assert counts == [2, 1]
     assert not Path("kp20k/test.jsonl").exists()
     run("kp20k", "published", "--split", "dev")
     assert len(lines_of("kp20k-dev.jsonl")) == 1
-    run(
-        "kp20k",
-        "published",
-        "--split",
-        "train",
-        "--out",
-        "out/mine.jsonl",
-        "--limit",
-        1,
-    )
+    few = ("--split", "train", "--limit", 1)
+    run("kp20k", "published", *few, "--out", "out/mine.jsonl")
     assert len(lines_of("out/mine.jsonl")) == 1
 
 
 def test_tagged_tokens_become_objects_that_segment_takes():
     tagged = "Ann\tB-PER\nof\tO\nX{}\tB-ORG\nand\tO\nY\tB-ORG\n\n"
     Path("ner.conll").write_text("".join(map(tagged.format, range(9))))
-    assert "2.0" in run("conll", "ner.conll").stderr
+    same_words(run("conll", "ner.conll").stderr)
     assert lines_of("conll.jsonl")[0]["target"] == {"PER": ["Ann"], "ORG": ["X0", "Y"]}
     running.run("segment", "conll.jsonl", "--level", "field")
     fields = load_segmentation(Path("pipedec-workspace/data/segmentation.json")).fields
@@ -73,10 +64,9 @@ def test_split_without_answers_is_named_for_segment_and_what_had_to_be_changed_i
     Path("msqa_data").mkdir()
     unlabelled = {key: value for key, value in MSQA.items() if key != "label"}
     for split, row in (("train", MSQA), ("test", unlabelled)):
-        Path(f"msqa_data/{split}.json").write_text(
-            json.dumps({"data": [{"id": "q", **row}]})
-        )
-    assert "no targets" in run("msqa", "msqa_data").stderr
+        content = json.dumps({"data": [{"id": "q", **row}]})
+        Path(f"msqa_data/{split}.json").write_text(content)
+    same_words(run("msqa", "msqa_data").stderr)
     assert not Path("msqa/test.jsonl").exists()
     assert "target" not in lines_of("msqa/unlabelled-test.jsonl")[0]
     assert given_splits("msqa") == ("train",)
@@ -87,8 +77,7 @@ def test_split_without_answers_is_named_for_segment_and_what_had_to_be_changed_i
     )
     result = run("cnn_dailymail", "a.jsonl", "--quiet")
     assert len(lines_of("cnn_dailymail.jsonl")) == 1
-    assert "1 without a source left out (first: a.jsonl:1)" in result.stderr
-    assert PAPER not in result.stderr
+    same_words(result.stderr)
 
 
 def test_json_gives_the_statistics_of_table_1_sentences_counted_and_the_papers():
@@ -108,18 +97,7 @@ def test_json_gives_the_statistics_of_table_1_sentences_counted_and_the_papers()
     assert statistics["words_per_subsequence"] == pytest.approx(4 / 3, abs=1e-3)
     assert report["paper"]["words_per_target"] == 10.6
     assert (file["path"], file["examples"], file["left_out"]) == ("kp20k.jsonl", 2, 0)
-    nouns = (
-        "grid",
-        "token",
-        "model",
-        "table",
-        "river",
-        "stone",
-        "house",
-        "engine",
-        "letter",
-        "window",
-    )
+    nouns = NOUNS.split()
     text = "We gave the {0} a {1}. The {0} met another {1}. No {0} knows every {1}."
     abstracts = [text.format(x, y) for x in nouns for y in nouns]
     write_lines(
@@ -142,7 +120,7 @@ def test_stdout_gets_the_data_stderr_the_table_and_text_that_drives_terminals_is
     row = json.loads(result.stdout)
     assert row["source"].startswith(hostile)
     assert row["target"] == [hostile, "grid"]
-    assert PAPER in result.stderr and "\x1b" not in result.stderr
+    assert "\x1b" not in same_words(result.stderr)
     assert sorted(path.name for path in empty_folder.iterdir()) == ["a.jsonl"]
 
 
@@ -165,26 +143,23 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        ("good.jsonl --out - --json", "--json and --out - both want stdout"),
-        ("good.jsonl --separator ,", "--separator is for parallel text, not for kp20k"),
-        (
-            "bad.jsonl",
-            "bad.jsonl:2: field 'keyword': expected a string or a list, found a number",
-        ),
-        ("empty.jsonl", "holds no example"),
-        ("blank.jsonl", "holds no example"),
-        ("empty.jsonl.gz", "holds no example"),
-        ("published --out taken", "is a file, and there are several splits"),
-        ("published --out -", "choose one with --split"),
-        ("good.jsonl --out table.csv", "table.csv: JSON is written"),
-        ("good.jsonl --out weights", "weights: was not written by `pipedec import`"),
-        ("published --split test", "has no split test; it has train, dev"),
+        "good.jsonl --out - --json",
+        "good.jsonl --separator ,",
+        "bad.jsonl",
+        "empty.jsonl",
+        "blank.jsonl",
+        "empty.jsonl.gz",
+        "published --out taken",
+        "published --out -",
+        "good.jsonl --out table.csv",
+        "good.jsonl --out weights",
+        "published --split test",
     ],
 )
 def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(
-    empty_folder, arguments, message
+    empty_folder, arguments
 ):
     for name in ("good.jsonl", "published/train.json", "published/valid.json"):
         write_lines(name, KEYPHRASES)
@@ -193,22 +168,17 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(
         "empty.jsonl": b"",
         "blank.jsonl": b"\n\n",
         "empty.jsonl.gz": gzip.compress(b""),
-    }
-    for name, content in {
-        **contents,
         "taken": b"",
         "weights": b"\0\x08",
         "kp20k.jsonl": b'{"id": "1", "source": "a"}\n',
-    }.items():
+    }
+    for name, content in contents.items():
         Path(name).write_bytes(content)
 
     def files():
-        return {
-            path: path.read_bytes()
-            for path in empty_folder.rglob("*")
-            if path.is_file()
-        }
+        paths = [path for path in empty_folder.rglob("*") if path.is_file()]
+        return {path: path.read_bytes() for path in paths}
 
     before = files()
-    assert message in refused("import", "kp20k", *arguments.split())
+    refused("import", "kp20k", *arguments.split())
     assert files() == before

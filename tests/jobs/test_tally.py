@@ -4,28 +4,13 @@ import pytest
 
 from pipedec_cli.data.records import Generated
 from pipedec_cli.jobs.tally import Tally
+from tests.words import same_words
 
 
-@pytest.mark.parametrize(
-    ("steps", "drafts", "said"),
-    [
-        (12, 5, None),
-        (
-            13,
-            5,
-            "13 calls, the drafts' 5 among them, where the sequential model alone makes 13",
-        ),
-        (
-            18,
-            5,
-            "no guess has saved a decoder call: one more guess makes a call 3 times as long here",
-        ),
-    ],
-)
-def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, said):
-    tally = Tally(examples=3, tokens=10, steps=steps, draft_steps=drafts)
-    told = tally.saved_none([1.0, 3.0])
-    assert told is None if said is None else told is not None and told.startswith(said)
+@pytest.mark.parametrize("steps", [12, 13, 18])
+def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps):
+    tally = Tally(examples=3, tokens=10, steps=steps, draft_steps=5)
+    same_words(tally.saved_none([1.0, 3.0]))
     assert tally.saved_none(None) is None
 
 
@@ -43,4 +28,4 @@ def test_texts_that_were_stopped_on_repeat_are_counted_and_named(caplog):
         tally.add(made, None, None)
     assert tally.stopped_on_repeat == 2
     tally.report({"max_source_tokens": 9, "sub_max": 9})
-    assert "2 of 3 began to repeat themselves: each ends there" in caplog.messages
+    same_words("\n".join(caplog.messages))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.trained import FRESH, start_of
 from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.events import silent
@@ -21,6 +20,7 @@ from pipedec_cli.model.scratch import SHAPES
 from tests import running
 from tests.checkpoints import TOLD, change, tiny_checkpoint, weights_of
 from tests.running import generated, lines_of, read_json, run, write_lines
+from tests.words import refusing
 
 #: One update that changes nothing.
 UNCHANGED = ("--max-steps", "1", "--learning-rate", "1e-12", "--device", "cpu")
@@ -191,7 +191,7 @@ def test_texts_that_repeat_themselves_are_learnt_up_to_there_and_cut_ones_left_o
 def test_a_teacher_none_of_whose_texts_comes_to_its_end_is_refused(workspace, teacher):
     kept = written(workspace)
     write_lines(kept, *(cut(row) for row in lines_of(kept)))
-    with pytest.raises(UserError, match="texts can be learnt from") as raised:
+    with refusing() as raised:
         data_of(workspace, teacher)
     assert raised.value.where == str(kept)
 
@@ -225,7 +225,7 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(
     tmp_path, teacher
 ):
     workspace = segmented(tmp_path, BARE, "--sources-only")
-    assert "--teacher" in refused(workspace)
+    refused(workspace)
     data = data_of(workspace, teacher)
     assert data.segmentation.joiner == " "
     for record in data.train:
@@ -286,8 +286,7 @@ def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(
     assert all(before[name].shape == fresh[name].shape for name in before)
     name = "decoder.block.0.layer.0.SelfAttention.q.weight"
     assert not before[name].allclose(fresh[name], atol=1e-2)
-    alone = refused(workspace, "--model", "scratch", "--overwrite")
-    assert "scratch with --teacher" in alone
+    refused(workspace, "--model", "scratch", "--overwrite")
 
 
 @pytest.mark.slow
@@ -317,8 +316,8 @@ def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
     said = refused(workspace, "--teacher", pipelined)
     assert said.startswith(f"{pipelined} is a pipelined decoder, and no teacher")
     over = ("--teacher", teacher, "--model", "scratch", "--out", teacher)
-    assert "would be written over" in refused(workspace, *over)
-    assert "no checkpoint folder 'none'" in refused(workspace, "--teacher", "none")
+    refused(workspace, *over)
+    refused(workspace, "--teacher", "none")
 
 
 def test_several_processes_take_texts_that_one_has_written(
@@ -326,8 +325,8 @@ def test_several_processes_take_texts_that_one_has_written(
 ):
     shutil.rmtree(workspace / "generations")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for split in ("train", "dev"):
-        with pytest.raises(UserError, match=f"texts for {split} are not") as raised:
+    for _ in ("train", "dev"):
+        with refusing() as raised:
             data_of(workspace, teacher)
         (command,) = re.findall("`pipedec (.*)`", str(raised.value))
         run(*shlex.split(command), "--device", "cpu")

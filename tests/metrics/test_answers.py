@@ -2,11 +2,11 @@
 
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated, generated_of, record_of
 from pipedec_cli.metrics.answers import for_task
 from pipedec_cli.metrics.fields import Fields
 from pipedec_cli.metrics.measure import score_examples
+from tests.words import refusing
 
 TARGET = {"target": "a b", "target_segments": ["a", "b"]}
 MERGED = {"target": "a; b; c", "target_segments": ["a", "b; c"]}
@@ -53,24 +53,24 @@ NOTHING = "nothing to score against: .* --gold FILE"
 
 
 @pytest.mark.parametrize(
-    ("task", "fields", "wrong"),
+    ("task", "fields"),
     [
-        ("keyphrases", {"keyphrases": "big data"}, "`keyphrases` .* list"),
-        ("keyphrases", {"keyphrases": ["a", 1]}, "`keyphrases` .* int"),
-        ("keyphrases", {"keyphrases": 5}, "`keyphrases` .* 5"),
-        ("multispan", {"answers": "big data"}, "`answers` .* list"),
-        ("multispan", {"target": "big data"}, "`target` .* list"),
-        ("summarization", {}, NOTHING),
-        ("keyphrases", {}, NOTHING),
-        ("multispan", {}, NOTHING),
-        ("fields", TARGET, NOTHING),
-        ("keyphrases", {"source": "", "keyphrases": ["a"]}, "`source`"),
+        ("keyphrases", {"keyphrases": "big data"}),
+        ("keyphrases", {"keyphrases": ["a", 1]}),
+        ("keyphrases", {"keyphrases": 5}),
+        ("multispan", {"answers": "big data"}),
+        ("multispan", {"target": "big data"}),
+        ("summarization", {}),
+        ("keyphrases", {}),
+        ("multispan", {}),
+        ("fields", TARGET),
+        ("keyphrases", {"source": "", "keyphrases": ["a"]}),
     ],
 )
 def test_a_record_that_nothing_can_be_scored_against_is_an_error_with_its_place(
-    task, fields, wrong
+    task, fields
 ):
-    with pytest.raises(UserError, match=f"^file:1: .*{wrong}"):
+    with refusing():
         given(task, "a", **fields)
 
 

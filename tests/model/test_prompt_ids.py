@@ -1,5 +1,6 @@
 """A prompt's tokens are those of its whole text: against plain calls of tokenizers, and of transformers' chat templates."""
 
+import copy
 import random
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +24,7 @@ from transformers import PreTrainedTokenizerFast
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Record
-from pipedec_cli.model.text import TextCodec, _behind, prompt_around
+from pipedec_cli.model.text import TextCodec, prompt_around
 from pipedec_cli.objects.rows import BlindPlan, Rows
 from pipedec_cli.objects.tree import tree_of
 
@@ -279,12 +280,10 @@ CHATS: Final = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", CHATS)
-def test_a_chats_tokens_are_those_that_apply_chat_template_gives(
-    family, kind, monkeypatch
-):
-    tokenizer, chance = tokenizer_of(kind), random.Random(family)
-    monkeypatch.setattr(tokenizer, "chat_template", CHATS[family])
-    _behind.cache_clear()  # it is kept for a tokenizer, whose template no command changes
+def test_a_chats_tokens_are_those_that_apply_chat_template_gives(family, kind):
+    # What stands around turns is kept for a tokenizer: this one is new.
+    tokenizer, chance = copy.copy(tokenizer_of(kind)), random.Random(family)
+    tokenizer.chat_template = CHATS[family]
     for template, roles in [
         ("{source}", ()),
         ("{source}", ("system",)),
@@ -382,33 +381,35 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(
             assert not cut
             for said, known in zip(words, plan.known, strict=True):
                 used = plan.text.prompt.template
-                text = (
-                    used.replace("{question}", "\x00")
-                    .replace("{source}", source)
-                    .replace("\x00", said)
-                )
+                text = filled(used, source=source, question=said)
                 if chat:
-                    messages = [{"role": "user", "content": text}]
-                    text = tokenizer.apply_chat_template(
-                        messages, tokenize=False, add_generation_prompt=True
-                    )
-                    whole = tokenizer(
-                        text, add_special_tokens=False, split_special_tokens=False
-                    )["input_ids"]
+                    whole = chat_ids(tokenizer, text)
                 else:
-                    text, shown = (
-                        text[: text.rindex(said) + len(said)],
-                        used.replace("{source}", "\x00"),
-                    )
-                    lines = "name: The {source} Mill\nnear: pub\nmenu: food {question}\nmenu[1].name: food {question}\nmenu[1].stars: 3"
-                    shown = shown.replace("{question}", lines).replace(
-                        "\x00", "Text {source}"
-                    )
+                    text = text[: text.rindex(said) + len(said)]
+                    shown = filled(used, source="Text {source}", question=SHOWN)
                     whole = oracle(tokenizer, shown + text)
-                assert [*ids, *known] == whole or source != source.rstrip(), (
-                    source,
-                    said,
-                )
+                ends_in_space = source != source.rstrip()
+                assert [*ids, *known] == whole or ends_in_space, (source, said)
+
+
+#: The answers of the example, as rows without a chat read them.
+SHOWN = "name: The {source} Mill\nnear: pub\nmenu: food {question}\nmenu[1].name: food {question}\nmenu[1].stars: 3"
+
+
+def filled(template, source, question):
+    """A template with both, whatever they hold."""
+    behind = template.replace("{question}", "\x00").replace("{source}", source)
+    return behind.replace("\x00", question)
+
+
+def chat_ids(tokenizer, text):
+    """The tokens of a text as the first turn of a chat, up to the answer."""
+    messages = [{"role": "user", "content": text}]
+    whole = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+    options = {"add_special_tokens": False, "split_special_tokens": False}
+    return tokenizer(whole, **options)["input_ids"]
 
 
 def test_a_prompt_without_a_token_is_an_end():

@@ -4,7 +4,6 @@ from typing import Final
 
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.scratch import BOS, EOS, train_tokenizer
 from pipedec_cli.model.text import (
     _TODAY,
@@ -16,6 +15,7 @@ from pipedec_cli.model.text import (
     text_end,
 )
 from tests.model.chats import CHATML, DATED, chat_tokenizer
+from tests.words import refusing
 
 WORDS = ["Summarize the text: it is near the river.", "Summary: nobody goes there."]
 
@@ -45,9 +45,7 @@ def test_a_template_stands_around_the_source_behind_the_token_that_begins_a_text
 
 
 def test_a_prompt_that_leaves_no_room_for_a_source_is_refused():
-    with pytest.raises(
-        UserError, match=r"no source has room; give a larger --max-source-tokens"
-    ):
+    with refusing():
         codec("Say {source} briefly:", limit=5).source("a")
 
 
@@ -77,11 +75,9 @@ def test_earlier_turns_stand_before_the_source_as_text_and_their_template_runs_o
         (CHATML.replace("messages", "messages[-1:]"), ["user"]),
     ]:
         made = codec(limit=256, chat=True, tokenizer=chat_tokenizer(template))
-        with pytest.raises(
-            UserError, match="chat template does not take each message once"
-        ):
+        with refusing():
             made.after([(role, "a") for role in roles])
-    with pytest.raises(UserError, match="reads one message"):
+    with refusing():
         codec().after(turns)
 
 
@@ -94,38 +90,29 @@ def test_a_chat_template_that_tells_the_date_tells_the_same_one_every_day():
 
 @pytest.mark.parametrize("template", ["", "no source", "{source} and {source}"])
 def test_a_template_names_the_source_once(template):
-    with pytest.raises(
-        UserError, match=r"does not say \{source\} once; write for example 'Summ"
-    ):
+    with refusing():
         codec(template)
 
 
 @pytest.mark.parametrize(
-    ("template", "told"),
+    "template",
     [
-        (None, "has no chat template"),
-        (
-            "{{ messages[0].content }}{{ messages[0].content }}",
-            "does not take a user's words once",
-        ),
-        ("nothing", "does not take a user's words once"),
-        ("{% if %}", "cannot be used"),
-        ("{{ messages[5].content.x }}", "cannot be used: "),
-        ("{{ raise_exception('one\ntwo') }}", "cannot be used: one"),
-        (
-            "{{ ''.__class__.__mro__ }}{{ messages[0].content }}{{ [][2].x }}",
-            "cannot be used",
-        ),
+        None,
+        "{{ messages[0].content }}{{ messages[0].content }}",
+        "nothing",
+        "{% if %}",
+        "{{ messages[5].content.x }}",
+        "{{ raise_exception('one\ntwo') }}",
+        "{{ ''.__class__.__mro__ }}{{ messages[0].content }}{{ [][2].x }}",
     ],
 )
 def test_a_chat_template_that_is_missing_or_does_not_work_is_refused_in_one_line(
-    template, told
+    template,
 ):
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = template
-    with pytest.raises(UserError, match=told) as refusal:
+    with refusing():
         codec(SOURCE, chat=True, tokenizer=tokenizer)
-    assert "\n" not in str(refusal.value) and "leave --chat out" in str(refusal.value)
 
 
 #: Templates with what transformers adds to jinja2.

@@ -12,6 +12,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import RowAddress
 from pipedec_cli.objects.json_schema import keys_of, load_schema, read_schema, tree_in
 from pipedec_cli.objects.tree import ObjectOf
+from tests.words import refusing, same_words
 
 HERE = Path(__file__).parent
 #: Parts of a schema, and what is read: names, kinds, choices, what stands for no
@@ -31,17 +32,14 @@ def test_a_json_schema_is_read_from_a_file(tmp_path):
     assert (other.name, other.kind) == ("any", "any")
 
 
-@pytest.mark.parametrize("line", REFUSALS)
+@pytest.mark.parametrize("line", REFUSALS, ids=range(1, len(REFUSALS) + 1))
 def test_a_schema_is_refused_in_one_line_with_its_reason(tmp_path, line):
     refused = json.loads(line)
     path = tmp_path / "schema.json"
     path.write_text(refused["text"])
-    with pytest.raises(UserError) as refusal:
+    with refusing():
         given = load_schema(str(path))
         tree_in(given.schema, given.where, [].append, trained=refused["trained"])
-    message = str(refusal.value)
-    assert message.startswith(f"{path}:") and "\n" not in message
-    assert [words for words in refused["told"] if words not in message] == []
 
 
 def test_nested_objects_and_lists_of_objects_give_paths(tmp_path):
@@ -93,7 +91,7 @@ _DEFS = {
 }
 
 
-@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("reading", READINGS, ids=range(1, len(READINGS) + 1))
 def test_a_value_is_held_to_all_that_stands_beside_each_other(reading):
     part, told = map(json.loads(reading).get, ("part", "told"))
     schema = {"$defs": _DEFS, "properties": {"a": part}, "required": ["a"]}
@@ -101,7 +99,8 @@ def test_a_value_is_held_to_all_that_stands_beside_each_other(reading):
     try:
         fields = keys_of(schema, "here").values()
     except UserError as error:
-        assert told in str(error)
+        assert told == "refused"
+        same_words(error)
         return
     found = []
     for field in fields:
@@ -113,35 +112,17 @@ def test_a_value_is_held_to_all_that_stands_beside_each_other(reading):
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    "schema",
     [
-        (
-            {"properties": {f"k{n}": {} for n in range(5_001)}},
-            "more than 5,000 keys; write a smaller schema",
-        ),
-        (
-            {"properties": {str(n): {"$ref": "#/$defs/A"} for n in range(9)}},
-            "more than 20,000 choices",
-        ),
-        (
-            {"properties": {str(n): {"$ref": "#/$defs/B"} for n in range(9)}},
-            "more than 2,900,000 characters",
-        ),
-        (
-            {"properties": {"a": {"$ref": "#/$defs/C0"}}},
-            "too many references or alternatives within each other",
-        ),
-        (
-            {"properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/D0"}}}},
-            "more than 5,000 keys",
-        ),
-        (
-            {"properties": {"a": {"$ref": "#/$defs/E0"}}},
-            "the property 'a' has more than 64 levels",
-        ),
+        {"properties": {f"k{n}": {} for n in range(5_001)}},
+        {"properties": {str(n): {"$ref": "#/$defs/A"} for n in range(9)}},
+        {"properties": {str(n): {"$ref": "#/$defs/B"} for n in range(9)}},
+        {"properties": {"a": {"$ref": "#/$defs/C0"}}},
+        {"properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/D0"}}}},
+        {"properties": {"a": {"$ref": "#/$defs/E0"}}},
     ],
 )
-def test_reading_a_schema_stops_at_a_limit_also_where_references_fan_out(schema, told):
+def test_reading_a_schema_stops_at_a_limit_also_where_references_fan_out(schema):
     defs = {
         "A": {"enum": [f"c{n}" for n in range(3_000)]},
         "B": {"description": "so " * 200_000},
@@ -155,7 +136,7 @@ def test_reading_a_schema_stops_at_a_limit_also_where_references_fan_out(schema,
             )
         }
         defs[f"E{n}"] = {"properties": {"a": {"$ref": f"#/$defs/E{n + 1}"}}}
-    with pytest.raises(UserError, match=told):
+    with refusing():
         keys_of(schema | {"$defs": defs}, "here")
 
 
@@ -191,40 +172,28 @@ def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
         json.dumps({"properties": {"mail": mail, "other": mail, "at": address}})
     )
     read_schema(str(path))
-    assert caplog.messages == [
-        f"{path}: no row is held to these keywords: format, minItem, minLength"
-    ]
     wide = {
         "a": {"type": "integer", "minimum": 10**18},
         "b": {"type": "number", "multipleOf": 1_000_003},
     }
     keys_of({"properties": {**wide, "c": {"type": "array", "maxItems": 0}}}, "it")
-    assert caplog.messages[1:] == [
-        "it: no row is held to these keywords: maxItems, minimum, multipleOf"
-    ]
+    same_words("\n".join(caplog.messages))
 
 
 def test_a_format_that_no_row_is_held_to_is_named():
-    said = []
-    free, held = (
-        {"type": "string", "format": "phone"},
-        {"type": "string", "format": "uuid"},
-    )
-    tree_in(
-        {"properties": {"a": held, "n": {"type": "integer", "format": "int32"}}},
-        "it",
-        said.append,
-    )
-    assert said == []
-    for part in (
-        free,
-        {"type": "array", "items": free},
-        {"type": ["string", "null"], "format": "phone"},
+    free = {"type": "string", "format": "phone"}
+    for part, is_named in (
+        ({"type": "string", "format": "uuid"}, False),
+        ({"type": "integer", "format": "int32"}, False),
+        (free, True),
+        ({"type": "array", "items": free}, True),
+        ({"type": ["string", "null"], "format": "phone"}, True),
+        (free | {"enum": ["1", "2"]}, False),  # a choice is held to all of it
     ):
+        said = []
         tree_in({"properties": {"a": part}}, "it", said.append)
-        assert said.pop() == "it: no row is held to these keywords: format"
-    tree_in({"properties": {"a": free | {"enum": ["1", "2"]}}}, "it", said.append)
-    assert said == [], "a choice is held to all of it"
+        assert bool(said) == is_named
+        same_words("\n".join(said))
 
 
 def test_a_list_that_allows_no_item_is_always_empty():
@@ -254,7 +223,7 @@ def test_a_list_that_allows_no_item_is_always_empty():
 
 def test_the_advice_for_what_is_no_schema_is_taken():
     advice = '{"properties": {"name": {"type": "string"}}}'
-    with pytest.raises(UserError) as refusal:
+    with refusing("here") as refusal:
         tree_in([1, 2], "here")
     assert advice in refusal.value.todo.replace(", …", "")
     assert [field.name for field in tree_in(json.loads(advice), "here").values()] == [
@@ -315,19 +284,12 @@ def test_a_schema_within_another_object_or_behind_a_mistyped_word_is_pointed_at(
     tmp_path,
 ):
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-    told = {
-        "'function.parameters'": {
-            "type": "function",
-            "function": {"parameters": schema},
-        },
-        "'json_schema.schema'": {
-            "type": "json_schema",
-            "json_schema": {"schema": schema},
-        },
-        "write not 'propertys', but": {"type": "object", "propertys": {}},
-    }
-    for todo, wrong in told.items():
-        with pytest.raises(UserError, match=todo):
+    for wrong in (
+        {"type": "function", "function": {"parameters": schema}},
+        {"type": "json_schema", "json_schema": {"schema": schema}},
+        {"type": "object", "propertys": {}},
+    ):
+        with refusing():
             tree_in(wrong, "here")
     (tmp_path / "s.json").write_text(json.dumps(schema), encoding="utf-8-sig")
     assert [*read_schema(str(tmp_path / "s.json"))] == ["a"]
@@ -400,11 +362,7 @@ def test_optional_parts_that_no_row_can_hold_are_left_out_and_named_once():
         "$defs": {"tree": tree},
     }
     assert [*keys_of(schema, "here", warnings.append)] == ["top.word"]
-    assert warnings == [
-        "here: left out: the property 'top.left' refers to itself: #/$defs/tree; the property 'never.a[]' is an object "
-        "without properties, or has another type; the property 'f0' is an object without properties, or has another type; "
-        "and 8 more"
-    ]
+    same_words("\n".join(warnings))
 
 
 def test_the_row_of_names_is_described_by_the_key_that_names_the_items():
@@ -435,22 +393,20 @@ def test_a_required_property_that_is_always_null_is_written_by_no_row():
     }
     tree = tree_in(schema, "here", pytest.fail)
     assert ObjectOf(tree, {RowAddress(("b",)): "x"}).read() == {"a": None, "b": "x"}
-    with pytest.raises(UserError, match="'a' allows no value but null"):
+    with refusing():
         keys_of(schema, "here")
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a-", "x[^", r"\[["])
 def test_a_group_or_a_class_of_a_pattern_that_does_not_end_is_refused(pattern):
-    with pytest.raises(UserError) as refusal:
+    with refusing("here"):
         tree_in({"properties": {"p": {"type": "string", "pattern": pattern}}}, "here")
-    assert refusal.value.where == "here"
 
 
 def test_a_required_name_that_is_like_a_property_is_warned_of():
     schema, warnings = {"properties": {"name": {}}, "required": ["nmae"]}, []
     tree_in(schema, "here", warnings.append)
-    (warning,) = warnings
-    assert "'nmae'" in warning and "'name'" in warning
+    same_words("\n".join(warnings))
     schema["required"], warnings[:] = ["id"], []
     tree_in(schema, "here", warnings.append)
     assert warnings == []

@@ -6,6 +6,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import record_of
 from pipedec_cli.objects.schema import learn_schema, read_short
+from tests.words import refusing
 
 FACTS = [
     {"name": "The Mill", "food": "Thai", "stars": 3},
@@ -59,72 +60,27 @@ def test_keys_kinds_and_shares_are_those_of_the_targets_in_their_order():
 
 
 @pytest.mark.parametrize(
-    ("targets", "known", "told"),
+    ("targets", "known"),
     [
-        ([["a"]], None, "x:1: the target is not an object"),
-        (
-            [{"a": 1}, {"a": "x"}],
-            None,
-            "x:2: 'a' is of kind string here and number at x:1",
-        ),
-        ([{"a": [[1]]}], None, "x:1: 'a' is [[1]]; a value is a string"),
-        (
-            [{"a": [{"b": [{"c": 1}]}]}],
-            None,
-            "x:1: 'a[].b[].c' is a list of objects within another; leave",
-        ),
-        (
-            [{"a": {"b": 1}}],
-            {"a": ANY},
-            "no training target has a value for 'a'; its keys are: a.b",
-        ),
-        (
-            [{"a": {"b": 1}}, {"a": 1}],
-            None,
-            "x:2: 'a' is a value here and an object at x:1",
-        ),
-        (
-            [{"a": {"b": 1}}, {"a": [{"b": 1}]}],
-            None,
-            "x:2: 'a' is a list of objects here and an object at",
-        ),
-        (
-            [{"a": {"b": 1}, "a.b": 1}],
-            None,
-            "x:1: two keys read 'a.b', one of them with a point in it",
-        ),
-        (
-            [{"a": 1}],
-            {"b": Field("b", "any")},
-            "no training target has a value for 'b'; its keys are: a",
-        ),
-        (
-            [{"a": 1}],
-            {"b": Field("b")},
-            "no training target has a value for any key of the schema; the tar",
-        ),
-        (
-            [{}, {"a": ""}],
-            None,
-            "no key of the training targets has values enough; give --schema FILE",
-        ),
-        (
-            [{f"k{n}": 1 for n in range(5001)}],
-            None,
-            "5,001 keys would be as many rows; choose with --fields",
-        ),
-        ([{" ": 1}], None, "x:1: the key ' ' is blank; rename it"),
-        (
-            [{"a": 1}, {"a ": 1}],
-            None,
-            "x:2: the keys 'a' and 'a ' read alike; rename one",
-        ),
+        ([["a"]], None),
+        ([{"a": 1}, {"a": "x"}], None),
+        ([{"a": [[1]]}], None),
+        ([{"a": [{"b": [{"c": 1}]}]}], None),
+        ([{"a": {"b": 1}}], {"a": ANY}),
+        ([{"a": {"b": 1}}, {"a": 1}], None),
+        ([{"a": {"b": 1}}, {"a": [{"b": 1}]}], None),
+        ([{"a": {"b": 1}, "a.b": 1}], None),
+        ([{"a": 1}], {"b": Field("b", "any")}),
+        ([{"a": 1}], {"b": Field("b")}),
+        ([{}, {"a": ""}], None),
+        ([{f"k{n}": 1 for n in range(5001)}], None),
+        ([{" ": 1}], None),
+        ([{"a": 1}, {"a ": 1}], None),
     ],
 )
-def test_what_gives_no_schema_is_refused_with_its_place(targets, known, told):
-    with pytest.raises(UserError) as refusal:
+def test_what_gives_no_schema_is_refused_with_its_place(targets, known):
+    with refusing():
         learn_schema(records(*targets), known)
-    assert str(refusal.value).startswith(told)
 
 
 def test_nested_objects_and_lists_give_paths_and_a_share_for_each_record():
@@ -161,9 +117,7 @@ def test_the_short_form_names_keys_kinds_and_choices():
         ("at.city", "string", (), ("at", "city")),
         ("menu[].price", "number", (), ("menu", 0, "price")),
     ]
-    with pytest.raises(
-        UserError, match="'a' is an object here and a value at a; give all values"
-    ):
+    with refusing():
         read_short("a, a.b")
 
 
@@ -191,43 +145,27 @@ def test_a_date_of_the_short_form_is_a_string_with_its_format():
 
 
 @pytest.mark.parametrize(
-    ("text", "what", "todo"),
+    "text",
     [
-        (
-            "customer rating",
-            "'rating' is no kind",
-            """quotes: --fields '"customer rating"'""",
-        ),
-        (
-            "name, age itn",
-            "'itn' is no kind",
-            "string, number, integer, boolean, list, date, datetime, time",
-        ),
-        ('"unit price" numbre', "'numbre' is no kind", "write one of string"),
-        ("unit price: a|b", "'price' is no kind", "quotes"),
-        (
-            'name, "unit price',
-            "a quote that does not end",
-            """write for example --fields '"unit price\"""",
-        ),
-        ('menu[]."unit price"', "quotes within a name", '"menu[].unit price"'),
-        ('size: 12" | 14"', "quotes within a choice", "--schema"),
-        ("kind:", "names no choices", "kind: pub|restaurant"),
-        (': a|b, "" int', "a name is empty", "write for example"),
-        ("a..b", "a name is empty", "write for example"),
-        ("a, a int", "'a' twice", "leave one"),
-        ("menu[]", "no key of the list's objects", '"menu list"'),
-        (" ,", "names no key", "NAME,NAME"),
+        "customer rating",
+        "name, age itn",
+        '"unit price" numbre',
+        "unit price: a|b",
+        'name, "unit price',
+        'menu[]."unit price"',
+        'size: 12" | 14"',
+        "kind:",
+        ': a|b, "" int',
+        "a..b",
+        "a, a int",
+        "menu[]",
+        " ,",
     ],
 )
-def test_what_is_no_key_of_the_short_form_is_refused_with_what_to_write(
-    text, what, todo
-):
-    with pytest.raises(UserError) as refusal:
+def test_what_is_no_key_of_the_short_form_is_refused_with_what_to_write(text):
+    with refusing() as refusal:
         read_short(text)
-    assert what in refusal.value.what
-    assert todo in str(refusal.value.todo)
-    assert "\n" not in str(refusal.value)
+    assert refusal.value.todo
 
 
 @pytest.mark.parametrize("entry", ["age:int", "day: date", '"a b": number'])
@@ -241,6 +179,5 @@ def test_a_kind_behind_a_colon_is_refused_as_the_only_choice(entry):
 
 @pytest.mark.parametrize("name", ["person.json", " models.PY"])
 def test_a_file_given_as_the_short_form_is_refused(name):
-    with pytest.raises(UserError) as refusal:
+    with refusing():
         read_short(name)
-    assert "--schema" in str(refusal.value.todo)

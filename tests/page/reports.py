@@ -19,7 +19,7 @@ from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.compare.decoders import timing
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.report.reports import make_report, scored_as_objects
-from tests.view.live.scripts import Script
+from tests.view.scripts import Script
 
 #: Each example's source, its target's subsequences, and what the pipelined decoder
 #: writes.

@@ -1,5 +1,6 @@
 """The decoding loop: its events, its sequences, and that batching changes nothing."""
 
+from collections import defaultdict
 from collections.abc import Generator
 
 import pytest
@@ -127,33 +128,33 @@ def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_every
     sources, way, limits, sequences
 ):
     model, (schedule, *rule) = HashedModel(), way
-    numbered = [
-        (70 - index, source) for index, source in enumerate(sources)
-    ]  # examples keep their numbers
-    events = list(decode(model, numbered, method(schedule, limits, *rule), sequences))
-    for example, source in numbered:
-        first, *between, end = [event for event in events if event.example == example]
+    numbered = {70 - index: source for index, source in enumerate(sources)}
+    events = defaultdict(list)
+    how = method(schedule, limits, *rule)
+    for event in decode(model, numbered.items(), how, sequences):
+        events[event.example].append(event)
+    calls = 0
+    for number, source in numbered.items():
+        first, *between, end = events[number]
         assert isinstance(first, Admitted)
         assert isinstance(end, Finished)
-        steps = [event.step for event in between if isinstance(event, Stepped)]
+        steps = [event.step for event in between]
         assert [step.number for step in steps] == list(range(1, len(between) + 1))
         oracle = ask_oracle(hashed_next_logits(source), schedule, limits, *rule)
         assert outcome_of(end.grid) == outcome_of(oracle)
-        assert fed_and_made(steps) == [
-            (call.time, call.fed, call.made) for call in oracle.calls
-        ]
-    # A call counts as one of each example that took part; every sequence is released in
-    # the end.
-    took_part = sum(len({row.sequence for row in call}) for call in model.calls)
-    assert (
-        sum(event.grid.steps for event in events if isinstance(event, Finished))
-        == took_part
-    )
-    assert model.sources == {}
-    assert sorted(model.releases) == sorted(
-        sequence for sequence, _ in model.admissions
-    )
+        assert fed_and_made(steps) == [tuple(call) for call in oracle.calls]
+        calls += end.grid.steps
+    # A call counts as one of each example that took part.
+    assert calls == sum(len({row.sequence for row in call}) for call in model.calls)
+    assert_free(model)
     assert set(model.releases) <= set(range(sequences))
+
+
+def assert_free(model):
+    """Every sequence was released in the end."""
+    assert model.sources == {}
+    admitted = sorted(sequence for sequence, _ in model.admissions)
+    assert sorted(model.releases) == admitted
 
 
 @settings(max_examples=60)
@@ -196,10 +197,7 @@ def test_newcomers_of_a_live_source_join_with_methods_of_their_own_and_leave_no_
             assert ends[number].steps == gone[number] <= oracle.steps
         else:
             assert outcome_of(ends[number]) == outcome_of(oracle)
-    assert model.sources == {}
-    assert sorted(model.releases) == sorted(
-        sequence for sequence, _ in model.admissions
-    )
+    assert_free(model)
 
 
 def test_a_method_is_the_papers_unless_told_otherwise_and_needs_a_sequence():

@@ -1,5 +1,7 @@
 """Exact mode: whatever the draft, the text is the plain model's; and the guesses are those that the method names."""
 
+from collections import defaultdict
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -24,12 +26,11 @@ def checked(script, source=(0,), limits=SEQUENTIAL_LIMITS, **how):
 def behind(tokens, text, after=None):
     """Slowly: the place in `tokens` behind the last 3, 2 or 1 of a text, the last one or the first beyond `after`."""
     for n in (3, 2, 1):
-        places = [
-            p
-            for p in range(n, len(tokens))
-            if len(text) >= n and tokens[p - n : p] == text[-n:]
-        ]
-        places = [p for p in places if after is None or p > after]
+        places = []
+        for place in range(n, len(tokens)):
+            is_behind = tokens[place - n : place] == text[-n:] and len(text) >= n
+            if is_behind and (after is None or place > after):
+                places.append(place)
         if places:
             return places[-1 if after is None else 0]
     return None
@@ -40,34 +41,51 @@ def calls_of(text, draft, source, max_tokens):
 
     `text` is the model's own, with its <eos> if it has one.
     """
-    agreed, place, used, rows = [], 0, 0, []
+    agreed, rows = [], []
+    place = used = 0
     while agreed[-1:] != [EOS] and len(agreed) < max_tokens:
-        if place is not None and place < len(draft):
-            guess, own = draft[place:], True
-        elif (found := behind(source, agreed)) is not None:
-            guess, own = source[found:], False
-        elif (found := behind(agreed, agreed)) is not None:
-            guess, own = agreed[found:], False
-        else:
-            guess, own = [], False
+        told = [] if place is None else draft[place:]
+        guess = told or copied(source, agreed)
         guess = guess[: min(MOST, max_tokens - len(agreed) - 1)]
         rows.append(1 + len(guess))
-        new = []
-        for token in [*guess, None]:
-            new.append(text[len(agreed) + len(new)])
-            if new[-1] != token or new[-1] == EOS:
-                break
+        new = answered(text[len(agreed) :], guess)
         agreed += new
         if place is not None:
-            told = draft[place:] if own else []
-            same = 0
-            while same < min(len(told), len(new)) and told[same] == new[same]:
-                same += 1
+            same = alike(told, new)
             used = place = place + same
             if same == len(new):
                 continue
         place = behind(draft, agreed, used)
     return rows
+
+
+def copied(source, agreed):
+    """What goes on behind the end of the text in the source, else in the text itself."""
+    for tokens in (source, agreed):
+        place = behind(tokens, agreed)
+        if place is not None:
+            return tokens[place:]
+    return []
+
+
+def answered(text, guess):
+    """What a call adds: the text up to its first token that was not guessed, or its end."""
+    new = []
+    for token in [*guess, None]:
+        new.append(text[len(new)])
+        if new[-1] != token or new[-1] == EOS:
+            break
+    return new
+
+
+def alike(one, other):
+    """How many tokens two texts begin with in common."""
+    count = 0
+    for first, second in zip(one, other, strict=False):
+        if first != second:
+            break
+        count += 1
+    return count
 
 
 tokens = st.lists(st.integers(2, 5), max_size=14)
@@ -111,27 +129,22 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
 ):
     limits = Limits(None, None, max_tokens)
     plain = finished(HashedModel(), texts, Method(Whole(), BOS, EOS, limits))
-    given_drafts = {number: [*draft, EOS] for number, draft in enumerate(drafts)}
-    model, method = (
-        HashedModel(),
-        Verify(BOS, EOS, limits, jacobi=jacobi, drafts=given_drafts),
-    )
-    events = list(decode(model, list(enumerate(texts)), method, size))
-    found = {event.example: event for event in events if isinstance(event, Finished)}
+    drafts = {number: [*draft, EOS] for number, draft in enumerate(drafts)}
+    model = HashedModel()
+    method = Verify(BOS, EOS, limits, jacobi=jacobi, drafts=drafts)
+    ends, made = {}, defaultdict(list)
+    for event in decode(model, list(enumerate(texts)), method, size):
+        if isinstance(event, Finished):
+            ends[event.example] = event
+        elif isinstance(event, Stepped):
+            made[event.example] += event.step.made
     for number, end in plain.items():
-        assert (found[number].texts, found[number].grid.truncated) == (
-            end.texts,
-            end.grid.truncated,
-        )
-        assert found[number].grid.steps <= end.grid.steps
-        steps = [
-            event.step
-            for event in events
-            if isinstance(event, Stepped) and event.example == number
-        ]
-        made = [slot for step in steps for slot in step.made]
-        assert [slot.token for slot in made] == end.grid.subsequences[0].tokens
-        assert [slot.time for slot in made] == list(range(1, len(made) + 1))
+        assert ends[number].texts == end.texts
+        assert ends[number].grid.truncated == end.grid.truncated
+        assert ends[number].grid.steps <= end.grid.steps
+        row = end.grid.subsequences[0].tokens
+        wanted = [*enumerate(row, start=1)]
+        assert [(slot.time, slot.token) for slot in made[number]] == wanted
     assert model.sources == {}
 
 

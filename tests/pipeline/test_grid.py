@@ -107,6 +107,7 @@ def assert_oracles(texts, schedule, limits, *rule):
 @example(
     [LONG, DE], Fixed(1), Limits(time_max=5, sub_max=2), RETRY
 )  # time_max rather than sub_max
+@example([ABC, DE], Fixed(1), Limits(), RETRY)  # the paper's second figure
 @example(PAPER, Fixed(1), Limits(), RETRY)  # under the paper's limits
 @example(PAPER, Fixed(2), Limits(), STOP)
 @example(PAPER, Fixed(3), Limits(), RETRY)
@@ -127,32 +128,6 @@ def test_the_grid_equals_the_oracle(texts, schedule, limits, rule):
 @example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, RETRY)
 def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, rule):
     assert_oracles(texts, schedule, limits, *rule)
-
-
-def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
-    grid, steps = drive([ABC, DE], Fixed(1))
-    assert [
-        [(slot.subsequence, slot.token) for slot in step.made] for step in steps
-    ] == [
-        [(1, A)],
-        [(1, B), (2, D)],
-        [(1, C), (2, E), (3, EOS)],
-        [(1, EOS), (2, EOS), (4, EOS)],
-    ]
-    assert fed(steps) == [  # every token once, the <eos> of the failed exploration too
-        [(1, 0, BOS)],
-        [(1, 1, A), (2, 1, BOS)],
-        [(1, 2, B), (2, 2, D), (3, 2, BOS)],
-        [(1, 3, C), (2, 3, E), (3, 3, EOS), (4, 3, BOS)],
-    ]
-    assert [slot.answers for slot in steps[3].fed] == [True, True, False, True]
-    assert [(step.number, step.time) for step in steps] == [
-        (1, 1),
-        (2, 2),
-        (3, 3),
-        (4, 4),
-    ]
-    assert (grid.steps, grid.tokens, grid.truncated) == (4, 5, None)
 
 
 def test_a_text_that_repeats_itself_ends_where_it_begins_to_and_is_not_cut():

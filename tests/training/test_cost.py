@@ -8,7 +8,6 @@ import psutil
 import pytest
 import torch
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.training.collate import Encoded
 from pipedec_cli.training.cost import (
     BatchTooLargeError,
@@ -16,6 +15,7 @@ from pipedec_cli.training.cost import (
     training_disk,
 )
 from tests.checkpoints import QUICK, examples_of, fresh_toy, weights_of
+from tests.words import refusing
 
 
 def name(number):
@@ -65,30 +65,30 @@ def test_a_batch_that_runs_out_of_memory_is_refused_by_its_record(
 ):
     error = torch.OutOfMemoryError("CUDA")
     monkeypatch.setattr(torch.Tensor, "backward", Mock(side_effect=error))
-    todo = r"a batch of 3 .*--batch-size"
-    with pytest.raises(BatchTooLargeError, match=todo) as raised:
+    with refusing() as raised:
         run_longest(checkpoint, examples, QUICK, name=name)
+    assert isinstance(raised.value, BatchTooLargeError)
     assert raised.value.where == name(2)
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
 
 
 @pytest.mark.parametrize(
-    ("longest", "batch_size", "free", "words"),
+    ("longest", "batch_size", "free"),
     [
-        (Encoded([5] * 4, ([6] * 60_000,)), 3, 10**9, r"1\.0 GB are free; leave"),
-        (Encoded([5] * 2_000, ([6] * 8,)), 100, 10**9, "give a smaller --batch-size"),
-        (Encoded([5], ([6],)), 1, 10**5, "the model .* take a smaller --model"),
+        (Encoded([5] * 4, ([6] * 60_000,)), 3, 10**9),
+        (Encoded([5] * 2_000, ([6] * 8,)), 100, 10**9),
+        (Encoded([5], ([6],)), 1, 10**5),
     ],
 )
 def test_what_does_not_fit_the_memory_is_refused_before_anything_is_computed(
-    checkpoint, examples, monkeypatch, longest, batch_size, free, words
+    checkpoint, examples, monkeypatch, longest, batch_size, free
 ):
     memory = SimpleNamespace(available=free)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     checkpoint.model.forward = Mock(side_effect=AssertionError)
     examples[2] = longest
     hyper = replace(QUICK, batch_size=batch_size)
-    with pytest.raises(UserError, match=words) as raised:
+    with refusing() as raised:
         run_longest(checkpoint, examples, hyper, name=name)
     assert raised.value.where in (name(2), None)
     assert not isinstance(raised.value, BatchTooLargeError), "it is an estimate"

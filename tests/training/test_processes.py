@@ -26,6 +26,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.training.trainer import check_sharding, train
 from tests.checkpoints import QUICK, examples_of, fresh_toy, toy_records, weights_of
 from tests.running import read_json
+from tests.words import refusing
 
 # Seven examples: an epoch is filled up to two updates of four.
 HYPER = replace(QUICK, batch_size=2, max_steps=8)
@@ -128,28 +129,24 @@ def sharding(**changed):
 
 
 @pytest.mark.parametrize(
-    ("plugin", "optimizer", "option"),
+    ("plugin", "optimizer"),
     [
-        (sharding(), "adafactor", "optimizer=adamw"),
-        (sharding(fsdp_version=1), "adamw", "--fsdp_version 2"),
-        (sharding(auto_wrap_policy=len), "adamw", "NO_WRAP"),
-        (
-            sharding(state_dict_type=SimpleNamespace(name="SHARDED_STATE_DICT")),
-            "adamw",
-            "FULL_STATE_DICT",
-        ),
-        (sharding(cpu_ram_efficient_loading=True), "adamw", "efficient_loading false"),
+        (sharding(), "adafactor"),
+        (sharding(fsdp_version=1), "adamw"),
+        (sharding(auto_wrap_policy=len), "adamw"),
+        (sharding(state_dict_type=SimpleNamespace(name="SHARDED_STATE_DICT")), "adamw"),
+        (sharding(cpu_ram_efficient_loading=True), "adamw"),
     ],
 )
-def test_what_cannot_be_sharded_rightly_is_refused(plugin, optimizer, option):
+def test_what_cannot_be_sharded_rightly_is_refused(plugin, optimizer):
     check_sharding(sharding(), "adamw")
-    with pytest.raises(UserError, match=option):
+    with refusing():
         check_sharding(plugin, optimizer)
 
 
 def test_fsdp_that_accelerate_would_leave_out_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(UserError, match=r"FSDP takes several GPUs.*torchrun"):
+    with refusing():
         learn(tmp_path)
 
 

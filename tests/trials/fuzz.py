@@ -146,23 +146,23 @@ def wrong_with(ended: Ended) -> list[str]:
     wrong = []
     if ended.code not in (0, 2):
         wrong.append(f"exit code {ended.code}: {ended.stderr[-200:]!r}")
-    if raw := {name for name in ended.stderr if name not in "\t\n" and _acts(name)}:
+    if raw := {*filter(_acts, ended.stderr)} - {*"\t\n"}:
         wrong.append(f"raw {sorted(raw)!r} on stderr")
     if "Traceback" in ended.stderr:
         wrong.append("a traceback on stderr")
     lines = ended.stderr.splitlines()
-    errors = [at for at, line in enumerate(lines, start=1) if "error: " in line]
-    if ended.code == 2 and not (
-        errors == [len(lines)] and lines[-1].startswith("error: ")
-    ):
+    if ended.code == 2 and not _is_one_error(lines):
         wrong.append(f"not one error line, the last: {lines[-3:]!r}")
-    if long := [
-        line
-        for line in lines
-        if line.startswith(("error: ", "warning: ")) and len(line) > 420
-    ]:
-        wrong.append(f"a line of {len(long[0])} characters")
+    for line in lines:
+        if line.startswith(("error: ", "warning: ")) and len(line) > 420:
+            wrong.append(f"a line of {len(line)} characters")
     return wrong
+
+
+def _is_one_error(lines: list[str]) -> bool:
+    """Whether the last line is an error, and no other one."""
+    *others, last = lines or [""]
+    return last.startswith("error: ") and "error: " not in "\n".join(others)
 
 
 def _acts(character: str) -> bool:

@@ -11,7 +11,9 @@ import json
 import random
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,11 +39,14 @@ def chan(documents: Sequence[Document]) -> Values:
     """Chan et al., ACL 2019: an empty line is one empty phrase, which is absent; a word `,` `.` `<unk>` drops a prediction."""
 
     def phrases(line: str, *, predicted: bool) -> list[str]:
-        words = [phrase.split(" ") for phrase in line.strip().split(";")]
-        kept = [
-            one for one in words if not (predicted and {",", ".", "<unk>"} & set(one))
-        ]
-        return [" ".join(_STEM(word.strip().lower()) for word in one) for one in kept]
+        kept = []
+        for phrase in line.strip().split(";"):
+            words = phrase.split(" ")
+            if predicted and {",", ".", "<unk>"} & set(words):
+                continue
+            stems = [_STEM(word.strip().lower()) for word in words]
+            kept.append(" ".join(stems))
+        return kept
 
     return _scores(documents, phrases)
 
@@ -50,9 +55,12 @@ def chen(documents: Sequence[Document]) -> Values:
     """Chen et al., ACL 2020: a phrase ends at `/` too, empty ones are none; only `<unk>` drops a prediction."""
 
     def phrases(line: str, *, predicted: bool) -> list[str]:
-        cut = [phrase.strip() for phrase in line.replace("/", ";").split(";")]
-        stemmed = [" ".join(map(_STEM, phrase.split())) for phrase in cut if phrase]
-        return [phrase for phrase in stemmed if not (predicted and "<unk>" in phrase)]
+        kept = []
+        for phrase in line.replace("/", ";").split(";"):
+            stems = " ".join(map(_STEM, phrase.split()))
+            if stems and not (predicted and "<unk>" in stems):
+                kept.append(stems)
+        return kept
 
     return _scores(documents, phrases)
 
@@ -62,39 +70,46 @@ def ours(documents: Sequence[Document]) -> Values:
     items = []
     for number, (source, right, made) in enumerate(documents):
         phrases = made.split(";"), right.split(";")
-        items.append(example(*phrases, source=source, name=str(number)))
+        item = example(*phrases, source=source, name=str(number))
+        items.append(item)
     values = score_examples(items, Chan2019(pretokenized=True)).values
-    return {
-        name: value or 0.0
-        for name, value in values.items()
-        if name in Chan2019.headline
-    }
+    return {name: values[name] or 0.0 for name in Chan2019.headline}
 
 
 def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) -> Values:
     """F1 of the mean precision and the mean recall over all documents, which both scripts take."""
-    parts: dict[str, list[tuple[float, float]]] = {
-        name: [] for name in Chan2019.headline
-    }
+    parts = defaultdict[str, list[tuple[float, float]]](list)
     for document in documents:
         source = f" {' '.join(map(_STEM, document.source.lower().split()))} "
         predicted = list(dict.fromkeys(phrases(document.predictions, predicted=True)))
         right = set(phrases(document.targets, predicted=False))
-        present = {one for one in (*predicted, *right) if one and f" {one} " in source}
-        for kind in ("present", "absent"):
-            made = [one for one in predicted if (one in present) == (kind == "present")]
-            wanted = right & present if kind == "present" else right - present
+
+        def is_present(phrase: str, source: str = source) -> bool:
+            return bool(phrase) and f" {phrase} " in source
+
+        for kind, chosen in (("present", filter), ("absent", filterfalse)):
+            made = [*chosen(is_present, predicted)]
+            wanted = {*chosen(is_present, right)}
             for cut, first in (("5", 5), ("M", len(made))):
-                hits = len(wanted.intersection(made[:first]))
-                precision = hits / first if made else 0.0
-                parts[f"{kind}_f1@{cut}"].append(
-                    (precision, hits / len(wanted) if wanted else 0.0)
-                )
-    values = {}
-    for name, pairs in parts.items():
-        p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-        values[name] = 2 * p * r / (p + r) if p + r else 0.0
-    return values
+                pair = _precision_and_recall(made[:first], wanted, first)
+                parts[f"{kind}_f1@{cut}"].append(pair)
+    return {name: _f1(parts[name]) for name in Chan2019.headline}
+
+
+def _precision_and_recall(
+    made: list[str], wanted: set[str], count: int
+) -> tuple[float, float]:
+    """Of phrases of which so many count as made, however many there are."""
+    hits = len(wanted.intersection(made))
+    precision = hits / count if made else 0.0
+    recall = hits / len(wanted) if wanted else 0.0
+    return precision, recall
+
+
+def _f1(pairs: list[tuple[float, float]]) -> float:
+    """In per cent."""
+    p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    return 2 * p * r / (p + r) if p + r else 0.0
 
 
 SCRIPTS = {"Chan et al.": chan, "Chen et al.": chen, "`chan2019`": ours}
@@ -110,11 +125,12 @@ def made_up(
         words = _words(str(row["source"]))
         right = [" ".join(_words(phrase)) for phrase in row["keyphrases"]]
         starts = [chance.randrange(len(words)) for _ in range(5)]
-        predicted = [one for one in right if chance.random() < 0.5]
-        predicted += [
-            " ".join(words[start : start + chance.randint(1, 3)]) for start in starts
-        ]
-        predicted += [""] if chance.random() < 0.2 else []
+        predicted = [phrase for phrase in right if chance.random() < 0.5]
+        for start in starts:
+            end = start + chance.randint(1, 3)
+            predicted.append(" ".join(words[start:end]))
+        if chance.random() < 0.2:
+            predicted.append("")
         chance.shuffle(predicted)
         documents.append(
             Document(" ".join(words), ";".join(right), ";".join(predicted))
@@ -130,18 +146,19 @@ def cleaned(documents: Iterable[Document]) -> list[Document]:
     """Without phrases that hold a `/` or a word `,` or `.`, and without documents that have no phrase left on a side."""
 
     def clean(line: str) -> str:
-        kept = (
-            one
-            for one in line.split(";")
-            if "/" not in one and not {",", "."} & set(one.split())
-        )
-        return ";".join(one for one in kept if one)
+        kept = []
+        for phrase in line.split(";"):
+            is_odd = "/" in phrase or {",", "."} & set(phrase.split())
+            if phrase and not is_odd:
+                kept.append(phrase)
+        return ";".join(kept)
 
-    made = [
-        one._replace(targets=clean(one.targets), predictions=clean(one.predictions))
-        for one in documents
-    ]
-    return [one for one in made if one.targets and one.predictions]
+    kept = []
+    for document in documents:
+        targets, predictions = clean(document.targets), clean(document.predictions)
+        if targets and predictions:
+            kept.append(Document(document.source, targets, predictions))
+    return kept
 
 
 def main(files: Sequence[str]) -> None:
@@ -151,12 +168,15 @@ def main(files: Sequence[str]) -> None:
     for file in files:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
         whole = made_up(map(json.loads, lines))
-        for name, documents in (("as they are", whole), ("cleaned", cleaned(whole))):
-            for script, run in SCRIPTS.items():
-                cells = (f"{value:.2f}" for value in run(documents).values())
-                print(
-                    f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|"
-                )
+        _print_rows("as they are", whole)
+        _print_rows("cleaned", cleaned(whole))
+
+
+def _print_rows(name: str, documents: Sequence[Document]) -> None:
+    """A row for each script."""
+    for script, run in SCRIPTS.items():
+        cells = [f"{value:.2f}" for value in run(documents).values()]
+        print(f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|")
 
 
 if __name__ == "__main__":

@@ -138,7 +138,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _compare_page(page: Path, asked: argparse.Namespace) -> bool:
-    text, held = page.read_text(encoding="utf-8"), True
+    text = page.read_text(encoding="utf-8")
+    holds = True
     for name, lines in blocks(text).items():
         if asked.blocks and name not in asked.blocks:
             continue
@@ -147,19 +148,23 @@ def _compare_page(page: Path, asked: argparse.Namespace) -> bool:
                 shutil.copytree(asked.data / name, folder, dirs_exist_ok=True)
             found = list(compared(lines, printed(lines, Path(folder))))
         for line in found:
-            mark = " " if line.shown == line.now else "~" if line.holds else "!"
-            print(
-                mark,
-                line.shown,
-                *([] if mark == " " else [f"\n{mark} {line.now or 'not printed'}"]),
-            )
-        held &= all(line.holds for line in found)
-        text = text.replace(
-            "\n".join(lines), "\n".join(line.now or line.shown for line in found)
-        )
+            _show(line)
+            holds = holds and line.holds
+        now = [line.now or line.shown for line in found]
+        text = text.replace("\n".join(lines), "\n".join(now))
     if asked.write:
         page.write_text(text, encoding="utf-8")
-    return held
+    return holds
+
+
+def _show(line: Line) -> None:
+    """Print a line as it stands, and as it is now if that is another one."""
+    if line.shown == line.now:
+        print(" ", line.shown)
+        return
+    mark = "~" if line.holds else "!"
+    print(mark, line.shown)
+    print(mark, line.now or "not printed")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from resource import RUSAGE_SELF, getrusage
@@ -218,55 +218,22 @@ def say(
 
 def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[str]]:
     """Whether a schema is taken, and what is wrong."""
-    is_taken, text = False, json.dumps(schema)
-    with tempfile.TemporaryDirectory() as name:
-        Path(name, "s.json").write_text(text, encoding="utf-8")
-        Path(name, "d.jsonl").write_bytes(
-            lines([{"source": "a", "target": {"k": "b"}}])
-        )
-        command = "segment d.jsonl --level field --schema s.json --out out"
-        wrong = wrong_with(call(command.split(), Path(name)))
+    is_taken = False
+    wrong = wrong_on_the_command_line(schema)
     for most in ((ServeSettings.max_keys, MAX_CHOICES), MOST):
         try:
-            given, warnings = json.loads(text), list[str]()
-            held, peak = (
-                psutil.Process().memory_info().rss // 1024,
-                getrusage(RUSAGE_SELF).ru_maxrss,
-            )
-            began = time.process_time()
-            try:
-                tree = tree_in(given, "x", warnings.append, most)
-            finally:
-                seconds, now = (
-                    time.process_time() - began,
-                    getrusage(RUSAGE_SELF).ru_maxrss,
-                )
-                wrong += [f"{seconds:.1f} s with {most}"] if seconds > SECONDS else []
-                wrong += (
-                    [f"{now - held:,} kB"] if now > max(peak, held + KILOBYTES) else []
+            warnings = list[str]()
+            with measured(most, wrong):
+                tree = tree_in(
+                    json.loads(json.dumps(schema)), "x", warnings.append, most
                 )
             is_taken = True
-            for _ in range(
-                4 if len(text) < 20_000 else 0
-            ):  # the validator takes minutes of longer ones
-                texts = dict[RowAddress, str | None]()
-                say(asked_of(Asked(tree)), chance, texts)
-                value = ObjectOf(tree, texts).read()
-                named = [what for _, what in checker(schema)(value)]
-                # What no row is held to is named, and what no row has said.
-                if not named:
-                    with suppress(RecursionError):  # it reads no such depth
-                        jsonschema.validate(value, schema)
-                elif not any("no row is held to" in warning for warning in warnings):
-                    wrong += [
-                        f"not said: {what}"
-                        for what in named
-                        if not re.search(LACKING, what)
-                    ]
+            wrong += wrong_objects(tree, schema, warnings, chance)
             if most != MOST:
                 blind_decoder(plain, Rows(tree)).method()
         except UserError as error:
-            wrong += ["a refusal of several lines"] if "\n" in str(error) else []
+            if "\n" in str(error):
+                wrong.append("a refusal of several lines")
         except jsonschema.ValidationError as error:
             wrong.append(f"an object is invalid: {error.message[:200]}")
         except jsonschema.SchemaError:
@@ -274,6 +241,55 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
         except Exception as error:
             wrong.append(f"raises {error!r:.200}")
     return is_taken, wrong
+
+
+def wrong_on_the_command_line(schema: Any) -> list[str]:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "s.json").write_text(json.dumps(schema), encoding="utf-8")
+        rows = lines([{"source": "a", "target": {"k": "b"}}])
+        Path(name, "d.jsonl").write_bytes(rows)
+        command = "segment d.jsonl --level field --schema s.json --out out"
+        return wrong_with(call(command.split(), Path(name)))
+
+
+@contextmanager
+def measured(most: object, wrong: list[str]) -> Iterator[None]:
+    """Adds a word to what is wrong if what is done here takes too long or too much memory."""
+    held = psutil.Process().memory_info().rss // 1024
+    peak = getrusage(RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    try:
+        yield
+    finally:
+        seconds = time.process_time() - began
+        now = getrusage(RUSAGE_SELF).ru_maxrss
+        if seconds > SECONDS:
+            wrong.append(f"{seconds:.1f} s with {most}")
+        if now > max(peak, held + KILOBYTES):
+            wrong.append(f"{now - held:,} kB")
+
+
+def wrong_objects(
+    tree: Any, schema: Any, warnings: list[str], chance: Random
+) -> list[str]:
+    """What objects of any texts violate without a word. The validator takes minutes of long schemas."""
+    wrong = list[str]()
+    if len(json.dumps(schema)) >= 20_000:
+        return wrong
+    is_said = any("no row is held to" in warning for warning in warnings)
+    for _ in range(4):
+        texts = dict[RowAddress, str | None]()
+        say(asked_of(Asked(tree)), chance, texts)
+        value = ObjectOf(tree, texts).read()
+        named = [what for _, what in checker(schema)(value)]
+        if not named:
+            with suppress(RecursionError):  # it reads no such depth
+                jsonschema.validate(value, schema)
+        # What no row is held to is named, and what no row has said.
+        for what in named:
+            if not is_said and not re.search(LACKING, what):
+                wrong.append(f"not said: {what}")
+    return wrong
 
 
 def swept(

@@ -262,59 +262,48 @@ def _import_targets() -> Iterable[Target]:
     yield Target(("import", "parallel", "a_src.txt", "--out", "o"), texts, tuple(texts))
 
 
-def _score_targets() -> Iterable[Target]:
-    made = {"steps": 3, "tokens": 9, "truncated": None, "seconds": 0.1}
-    made |= {"grid": [{"start": 1, "tokens": [4, 1]}], "source_token_ids": [3]}
-    predictions = [
-        {
-            "id": row["id"],
-            "prediction": row["target"],
-            "segments": row["keyphrases"],
-            **made,
-        }
-        | {name: row[name] for name in ("source", "target", "keyphrases")}
-        for row in ROWS
-    ]
+def _predictions() -> dict[str, bytes]:
+    """Predictions with their manifest."""
+    traced = {"steps": 3, "tokens": 9, "truncated": None, "seconds": 0.1}
+    traced |= {"grid": [{"start": 1, "tokens": [4, 1]}], "source_token_ids": [3]}
+    rows = []
+    for row in ROWS:
+        made = {"prediction": row["target"], "segments": row["keyphrases"], **traced}
+        rows.append({**row, **made})
     segmentation = {"level": "sentence", "separators": [], "joiner": " ", "sub_max": 20}
     manifest = {
         "examples": 12,
         "settings": {"delay": 2, "limit": 12},
         "segmentation": segmentation,
-    }
-    manifest |= {
         "inputs": [],
         "model": {"name": "m", "sha256": "0"},
         "data": {"name": "d", "sha256": "1"},
+        "versions": {"pipedec": "0.1.0", "torch": None},
     }
-    manifest |= {"versions": {"pipedec": "0.1.0", "torch": None}}
-    files = {
-        "p.jsonl": lines(predictions),
-        "p.manifest.json": json.dumps(manifest, indent=2).encode(),
-    }
-    yield Target(("score", "p.jsonl", "--json"), files, ("p.jsonl",), scored, share=4)
+    told = json.dumps(manifest, indent=2).encode()
+    return {"p.jsonl": lines(rows), "p.manifest.json": told}
+
+
+def _score_targets() -> Iterable[Target]:
+    files = _predictions()
+    own = ("p.jsonl",)
+    yield Target(("score", "p.jsonl", "--json"), files, own, scored, share=4)
     yield Target(("score", "p.jsonl"), files, ("p.manifest.json",), share=3)
     keyphrases = ("score", "p.jsonl", "--task", "keyphrases", "--json")
-    yield Target(keyphrases, files, ("p.jsonl",), scored, share=2)
-    yield Target(("score", "p.jsonl", "p.jsonl"), files, ("p.jsonl",))
-    objects = {"name": "Ann", "stars": 2.5, "tags": ["a", "b"], "open": None}
-    rows = lines(
-        {"id": n, "prediction": "{}", "fields": objects, "target": objects}
-        for n in range(4)
-    )
-    yield Target(
-        ("score", "p.jsonl", "--json"), {"p.jsonl": rows}, ("p.jsonl",), share=2
-    )
+    yield Target(keyphrases, files, own, scored, share=2)
+    yield Target(("score", "p.jsonl", "p.jsonl"), files, own)
+    told = {"name": "Ann", "stars": 2.5, "tags": ["a", "b"], "open": None}
+    row = {"prediction": "{}", "fields": told, "target": told}
+    objects = {"p.jsonl": lines({"id": n, **row} for n in range(4))}
+    yield Target(("score", "p.jsonl", "--json"), objects, own, share=2)
     guessed = lines({"id": row["id"], "prediction": "a"} for row in ROWS)
     gold = {"p.jsonl": guessed, "g.jsonl": lines(ROWS)}
     yield Target(("score", "p.jsonl", "--gold", "g.jsonl"), gold, tuple(gold), share=3)
     asked = published.questions_file(published.question(), published.question(id="q2"))
-    answers = {
-        "a.json": b'{"q1": ["Ann", "Bo"], "q2": []}',
-        "g.json": json.dumps(asked).encode(),
-    }
-    yield Target(
-        ("score", "a.json", "--gold", "g.json"), answers, tuple(answers), share=4
-    )
+    told_answers = b'{"q1": ["Ann", "Bo"], "q2": []}'
+    answers = {"a.json": told_answers, "g.json": json.dumps(asked).encode()}
+    words = ("score", "a.json", "--gold", "g.json")
+    yield Target(words, answers, tuple(answers), share=4)
     texts = {"p.txt": b"a;b\nc\n", "g.txt": b"a;b\nc;d\n", "s.txt": b"a b c\nc and e\n"}
     words = ("score", "p.txt", "--gold", "g.txt", "--sources", "s.txt")
     yield Target(words, texts, tuple(texts), share=2)

@@ -1,6 +1,7 @@
 """Progress: a bar on a terminal, a line now and then elsewhere; data stay on stdout."""
 
 import io
+import re
 import time
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.progress import LINE_EVERY, GenerationProgress, Terminal
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.view.conftest import Clock, showing
+from tests.words import same_words
 
 
 def make_terminal(
@@ -168,10 +170,8 @@ def test_each_evaluation_of_a_training_leaves_a_line():
         terminal(progress)
     terminal(Ended(training))
     text = written(terminal)
-    assert (
-        "update: 2 of 2, epoch 1.00, loss 1.500, dev loss 1.250, dev F1 50.0\n" in text
-    )
-    assert "update: 1 of 2" not in text
+    lines = re.findall("update: .*", text)
+    same_words("\n".join(lines))
     assert text.rstrip().endswith("\x1b[2K"), "the line of the bar is cleared"
 
 
@@ -187,7 +187,4 @@ def test_off_a_terminal_a_training_says_how_long_it_takes_and_whether_evaluation
     ):
         terminal(TrainingProgress(*figures))
         clock.now += LINE_EVERY
-    assert written(terminal).splitlines() == [
-        "update: 2 of 9, epoch 0.20, loss 2.500, about 2 min left without evaluations",
-        "update: 3 of 9, epoch 0.30, loss 2.000, dev loss 1.500, dev F1 9.0, about 4 min left",
-    ]
+    same_words(written(terminal))

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.file_formats import RawRow
 from pipedec_cli.data.importers import (
     CleaningCounts,
@@ -28,6 +27,7 @@ from pipedec_cli.data.importers.phrases import (
 from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 from tests.data.importers.published import question, questions_file
+from tests.words import refusing
 
 PAPER = {"title": "On grids", "abstract": "We draw."}
 SHORT = {"title": "T", "abstract": "B"}
@@ -279,94 +279,78 @@ def test_spans_of_a_question_are_its_target_and_its_answers(
         assert (*sides(example), example.extra) == ("q1", source, target, answers)
 
 
-def row(read, value, message):
+def row(read, value):
     good = [SHORT | {"keywords": ["a"]}] if read is keyphrases else []
     return (
         read,
         {"train.jsonl": [*good, value]},
         f"train.jsonl:{len(good) + 1}",
-        message,
     )
 
 
-def asked(message, **changes):
+def asked(**changes):
     return (
         msqa,
         {"a.json": [questions_file(question(), question(**changes))]},
         "a.json question 2",
-        message,
     )
 
 
-def pairs(message, *lines, name="valid.txt"):
+def pairs(*lines, name="valid.txt"):
     files = RELEASED | {"valid.txt": PAIRS[:1], name: lines}
-    return wikihowqa, files, f"{name}:{len(lines)}", message
+    return wikihowqa, files, f"{name}:{len(lines)}"
 
 
 @pytest.mark.parametrize(
-    ("read", "files", "where", "message"),
+    ("read", "files", "where"),
     [
-        row(keyphrases, SHORT, "field 'keyphrases or keywords or keyword or"),
-        row(keyphrases, {"keywords": ["a"]}, "field 'abstract or body or text"),
+        row(keyphrases, SHORT),
+        row(keyphrases, {"keywords": ["a"]}),
         row(
             keyphrases,
             SHORT | {"keywords": 3},
-            "'keywords': expected a string or a list, found a number",
         ),
         row(
             keyphrases,
             SHORT | {"keywords": ["a", None]},
-            "'keywords', item 2: expected a string",
         ),
         row(
             keyphrases,
             SHORT | {"keyword": [["a"], [1]]},
-            "expected a string, found a number",
         ),
         row(
             keyphrases,
             MIDAS | {"document": "a"},
-            "'document': expected a list, found a string",
         ),
-        row(keyphrases, ["a"], "expected an object, found a list"),
+        row(keyphrases, ["a"]),
         row(
             pubmed,
             {"title": "x"},
-            "'article_text or article or text' is missing; its fields are: title",
         ),
         row(
             pubmed,
             {"text": "a", "abstract": "b"},
-            "field 'shorter_abstract' is missing",
         ),
-        row(
-            wikihowqa, {"question": "how", "answer": "."}, "field 'summary' is missing"
-        ),
-        asked("'label': expected a list, found a string", label="BIO"),
+        row(wikihowqa, {"question": "how", "answer": "."}),
+        asked(label="BIO"),
         asked(
-            "'label': expected 8 tags, one for each token of 'context', found 7",
             label=LABELS[:-1],
         ),
+        asked(label=["X", *LABELS[1:]]),
         asked(
-            "'label[0]' does not fit: Invalid enum value 'X'", label=["X", *LABELS[1:]]
-        ),
-        asked(
-            "field 'question' is missing; its fields are: id, type, context",
             question=...,
         ),
-        asked("field 'id': expected a whole number or a string, found a list", id=[1]),
+        asked(id=[1]),
         (
             msqa,
             {"a.json": [{"data": {}}]},
             "a.json",
-            "'data': expected a list, found an object",
         ),
-        (msqa, {"a.json": ['{"data": [']}, "a.json:2", "not JSON"),
-        pairs("answer id '99' is not in summary.txt", PAIRS[0], "how\t99\t1"),
-        pairs("expected 3 columns …(question, answer id, label), found 1", "how 1"),
-        pairs("column 'label': expected 0 or 1, found 'yes'", "how\t1\tyes"),
+        (msqa, {"a.json": ['{"data": [']}, "a.json:2"),
+        pairs(PAIRS[0], "how\t99\t1"),
+        pairs("how 1"),
+        pairs("how\t1\tyes"),
         pairs(
-            "expected 3 columns …(answer id, answer, summary), found 2",
             "1\tb",
             name="summary.txt",
         ),
@@ -374,54 +358,46 @@ def pairs(message, *lines, name="valid.txt"):
             cnn_dailymail,
             {"a.story": ["x"]},
             "a.story",
-            "expected a line '@highlight', found none",
         ),
         (
             pubmed,
             TEXTS | {TEXT_11: ["x"]},
             TEXT_11,
-            "expected its summary …abst_11.txt, found no such",
         ),
-        (parallel, {"a.src": "sss", "a.trg": "tt"}, "a.src:3", "ends with line 2"),
-        (parallel, {"a.src": "s", "a.trg": "tt"}, "a.trg:2", "ends with line 1"),
+        (parallel, {"a.src": "sss", "a.trg": "tt"}, "a.src:3"),
+        (parallel, {"a.src": "s", "a.trg": "tt"}, "a.trg:2"),
         (
             parallel,
             {"a.txt": "s"},
             "a.txt",
-            "which file holds its targets?; name it with --targets FILE",
         ),
         (
             parallel,
             {"a.src": "s"},
             "a.src",
-            "expected one of a.trg, a.tgt, a.target beside it, found none",
         ),
         (
             parallel,
             {"a.src": ["s", "t\udcff"], "a.trg": "tt"},
             "a.src:2",
-            "not UTF-8: byte 0xff at pos",
         ),
-        (parallel, {"a.src": "s"}, "b.src", "no such file or folder"),
+        (parallel, {"a.src": "s"}, "b.src"),
         (
             conll,
             {"a.conll": ["a O", "b"]},
             "a.conll:2",
-            "expected a token and its tag (O, B-…, found 'b'",
         ),
-        (conll, {"a.conll": ["a X-PER"]}, "a.conll:1", "expected a token and its tag"),
+        (conll, {"a.conll": ["a X-PER"]}, "a.conll:1"),
     ],
 )
 def test_wrong_layout_is_refused_at_its_place(
-    write_lines, tmp_path, read, files, where, message
+    write_lines, tmp_path, read, files, where
 ):
     for name, lines in files.items():
         write_lines(name, *lines)
     name = re.split("[: ]", where)[0]
-    with pytest.raises(UserError) as caught:
+    with refusing(tmp_path / where):
         list(read(str(tmp_path / GIVEN.get(name, name)), None))
-    assert caught.value.where == str(tmp_path / where)
-    assert all(part in str(caught.value) for part in message.split("…"))
 
 
 def test_inside_tag_after_an_outside_one_opens_a_span_as_in_the_published_evaluation():
@@ -472,10 +448,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path_factory, lines):
 def test_split_is_told_by_a_word_of_the_files_name(tmp_path):
     for name in ("summary.txt", "constraint.jsonl", "testament.txt", "valid2k.json"):
         (tmp_path / name).touch()
-    with pytest.raises(
-        UserError,
-        match=r"for any split.*; give a file.*constraint\.jsonl, summary\.txt, ",
-    ):
+    with refusing():
         split_files(tmp_path)
     told = {
         "train": ["kp20k_training.json", "train (2).json"],
@@ -522,9 +495,8 @@ def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(
         )
 
     monkeypatch.setattr("datasets.get_dataset_split_names", refuse)
-    message = r"midas/kp20k: needs a loading script.*hf download midas/kp20k --repo-type dataset"
     for look in (lambda name: list(rows_at(name, "train")), splits_at):
-        with pytest.raises(UserError, match=message):
+        with refusing():
             look("midas/kp20k:raw")
 
     def unreachable(name, config):
@@ -533,13 +505,8 @@ def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(
         )
 
     monkeypatch.setattr("datasets.get_dataset_split_names", unreachable)
-    with pytest.raises(UserError) as error:
+    with refusing():
         splits_at("me/transcripts")
-    assert (
-        error.value.what
-        == "cannot be read: Couldn't reach 'me/transcripts' on the Hub (LocalEntryNotFoundError)"
-    )
-    assert error.value.todo == "no such file here either"
     monkeypatch.setattr(layout, "read_rows", rows)
     (example,) = cnn_dailymail("abisee/cnn_dailymail:3.0.0", "test")
     assert example.target == ("H",)

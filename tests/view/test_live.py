@@ -13,7 +13,7 @@ from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
 from tests.fakes import BOS, EOS, ScriptedModel
-from tests.view.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
+from tests.view.scripts import FIGURE_2, SENTENCES, Script, console, shown
 
 
 def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded():

@@ -13,7 +13,7 @@ from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.running import write_lines
 from tests.trials.picture import draw_picture
 from tests.view.conftest import Clock, showing
-from tests.view.live.scripts import FIGURE_2, Script, console
+from tests.view.scripts import FIGURE_2, Script, console
 
 TWO = Script([["A", "B"]], [["C"]])
 
