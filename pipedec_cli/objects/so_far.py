@@ -6,9 +6,10 @@ and when no check can still drop it.
 """
 
 import json
+import time
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pipedec_cli.data.fields import Keys, RowAddress
 from pipedec_cli.objects.checking import Checker
@@ -16,6 +17,10 @@ from pipedec_cli.objects.reader import ObjectReader
 from pipedec_cli.objects.rows import Placed
 from pipedec_cli.objects.tree import PENDING, ObjectOf
 from pipedec_cli.pipeline.grid import Grid, Opening
+
+#: Seconds of a processor that a check may take; after a slower one nothing more is
+#: read before the end.
+_SLOW: Final = 0.1
 
 
 class ObjectSoFar:
@@ -33,10 +38,13 @@ class ObjectSoFar:
         self._grid = grid
         self._texts: dict[RowAddress, str | None] = {}
         self._read: set[int] = set()  # the rows that have said all, from 1
+        self._is_slow = False  # whether no more is read before the end
 
     def update(self) -> bool:
         """Read the rows that have said all since the last time. Returns whether there are any."""
         grid = self._grid
+        if self._is_slow:
+            return False
         new = []
         for number in range(1, len(grid.openings) + 1):
             if number not in self._read and grid.has_said_all(number):
@@ -75,7 +83,12 @@ class ObjectSoFar:
         check = self._reader.check
         if not isinstance(check, Checker):
             return ()  # it asks for keys alone
-        return check.wrong(values) if check.is_local else None
+        if not check.is_local:
+            return None
+        began = time.thread_time()
+        wrong = check.wrong(values)
+        self._is_slow = time.thread_time() - began > _SLOW
+        return wrong
 
 
 def _address(opening: Opening) -> RowAddress:

@@ -12,6 +12,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.decoding.decisions import Decision, decisions_of
 from pipedec_cli.objects.questions import (
+    NO,
+    YES,
     Choice,
     Option,
     Predicate,
@@ -27,6 +29,8 @@ from pipedec_cli.serve.service import Request
 from pipedec_cli.serve.settings import MAX_QUESTIONS
 
 _MOST_CHOICES: Final = 255
+#: What the criteria of a noul call its answers, and what the model reads.
+_SAID: Final = {"true": YES, "false": NO}
 _COUNT: Final = Meta(min_length=1, max_length=MAX_QUESTIONS)
 
 
@@ -158,7 +162,8 @@ class SystemOneExchange(DecisionsExchange):
 
 def _asked(named: _Named, name: str, place: str) -> _Asked:
     """A question of ``/v1/systemone`` in the shape of the other API. A `RefusalError` if its criteria are not of its type."""
-    asked = _Asked("predicate", _written(named.instructions), name)
+    words = [_written(named.instructions)]
+    asked = _Asked("predicate", words[0], name)
     if named.type != "noul":
         asked.type = named.type
     asked.grounded = named.grounded
@@ -168,9 +173,13 @@ def _asked(named: _Named, name: str, place: str) -> _Asked:
             asked.choices.append(_Choice(label, _written(meaning)))
     elif named.type == "score" and isinstance(criteria, list):
         asked.levels = [_Level(_written(level)) for level in criteria]
+    elif named.type == "noul" and isinstance(criteria, dict):
+        for label, meaning in criteria.items():
+            words.append(f"{_SAID.get(label, label)}: {_written(meaning)}")
+        asked.instructions = "\n".join(words)
     elif criteria:
         what = f"{place}: these criteria are not for the type {named.type}"
-        todo = "send an object for a choice, a list for a score, and none for others"
+        todo = "send an object for a choice or a noul, and a list for a score"
         raise RefusalError(400, f"{what}; {todo}", place)
     return asked
 

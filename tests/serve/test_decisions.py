@@ -67,8 +67,6 @@ NAMED = {
 def decided(made, source, questions=QUESTIONS):
     """What `decide` says of a source, with the server's model."""
     decoder = deciding(made.service.decoder, questions)
-    method = decoder.method(max_tokens=24)
-    del method
     (decisions,) = decide(decoder, [source])
     return decisions
 
@@ -142,6 +140,12 @@ def test_system_one_has_the_same_probabilities_by_names(chat):  # noqa: F811
     assert [*answers["stars"]["probabilities"]] == ["0", "1"]
     assert answers["place"]["text"] == place.value
     assert {*answer["usage"]} == {"input_tokens", "output_tokens"}
+    meant = NAMED["cheap"] | {"criteria": {"true": "below 9", "false": "9 or more"}}
+    asked = body | {"questions": {"cheap": meant}}
+    (noul,) = ask(chat, asked, "systemone")[1]["answers"].values()
+    words = "Is it cheap?\nyes: below 9\nno: 9 or more"
+    (wanted,) = decided(chat, SOURCES[0], [Predicate("cheap", words)])
+    assert noul["noul"] == near(wanted.value)
     state = {"text": SOURCES[0]}
     told = ask(chat, body | {"state": state}, "systemone")[1]["answers"]
     written = json.dumps(state, ensure_ascii=False)

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.jobs.test_fields import SCHEMA
+from tests.model.chats import foreign
 from tests.running import write_lines
 from tests.trials.serve import Server
 
@@ -52,3 +54,21 @@ def test_each_line_of_the_log_is_json_whatever_comes_over_the_wire(tmp_path, cap
     (warning,) = (line for line in server.log if line["event"] == "warning")
     assert warning["text"] == "Invalid HTTP request received."
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_answers_of_all_routes_are_those_of_generate(tmp_path):
+    write_lines(tmp_path / "docs.jsonl", *({"source": source} for source, _ in TOLD))
+    write_lines(tmp_path / "schema.json", SCHEMA)
+    model = ("--model", str(foreign(tmp_path / "model")), "--device", "cpu")
+    trial = ("-m", "tests.trials.serve", "--data", str(tmp_path / "docs.jsonl"))
+    schema = ("--schema", str(tmp_path / "schema.json"), "--cache-mb", "1")
+    done = subprocess.run(
+        [sys.executable, *trial, *schema, "--routes", "60", "--", *model],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=True,
+    )
+    assert "WRONG" not in done.stdout and "'right'" in done.stdout
+    assert "places left (0, 0)" in done.stdout and "exit code 0" in done.stdout
