@@ -100,12 +100,13 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _send_later(number: int, seconds: float) -> None:
     """Send a signal to this process again, in so many seconds, unless its command has ended by then.
 
-    The handlers are then those of before again. A server has handlers of its own by
-    then, to which only a signal goes that was put off.
+    To a server's own handlers only a signal is sent that was put off.
     """
 
     def send() -> None:
         handler = signal.getsignal(number)
+        # The command runs with our handler, or with a server's own. Once it has ended,
+        # the handler is the one from before.
         is_servers = _put_off.is_set() and handler is not _before.get(number)
         if handler is stop or is_servers:
             _is_own.set()

@@ -306,13 +306,17 @@ class BlindPlan:
         )
 
     def _of_source(self, method: Method, source: str) -> Method:
-        """The method for one source, where the known answers of each row are those of the source."""
+        """The method for one source: each of its openings says how a row begins, and which answers are known for it.
+
+        What can be answered is looked for in the source, by the rule of each part of the
+        schema.
+        """
         rules = {part: self._rule(part, source) for part in self._parts}
-        given = _Given(source, rules)
+        in_source = _Given(source, rules)
         openings = []
         for number, asked in enumerate(self.asked):
-            least = self.thresholds[number] if self.thresholds else None
-            openings.append(self._opening(asked, given, least))
+            least_confidence = self.thresholds[number] if self.thresholds else None
+            openings.append(self._opening(asked, in_source, least_confidence))
         return replace(method, openings=tuple(openings), source=source)
 
     def _rule(self, part: Part, source: str) -> RowRule:

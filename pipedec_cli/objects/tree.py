@@ -290,20 +290,27 @@ class ObjectOf:
         return Said([values[number] for number in numbers], filled)
 
     def _values(self, part: Part, said: Mapping[Any, Said]) -> tuple[Any, int]:
-        """What is known of the values of an object, and how many objects and lists are open behind it."""
+        """The known values of an object by their keys, out of what rows have `said` of each key.
+
+        Also returns how many objects and lists are still open at the end of the last of
+        these values, this one among them: how many brackets would close them. It is 0
+        where all keys are final.
+        """
         values = {}
         is_known = True
-        behind = 1
+        unclosed = 1
         for key, each in said.items():
+            # In the order of the keys nothing counts behind one that is not final.
             is_due = is_known or not self.in_order
+            is_null = each.value is NOTHING and part.parts[key].absent == "null"
             if is_due and each.has_value:
                 values[key] = each.value
-                behind = 1 + each.open
-            elif each.value is NOTHING and part.parts[key].absent == "null" and is_due:
+                unclosed = 1 + each.open
+            elif is_due and is_null:  # there is no value, for which the schema has null
                 values[key] = None
-                behind = 1
+                unclosed = 1
             is_known = is_known and each.final
-        return values, 0 if is_known else behind
+        return values, 0 if is_known else unclosed
 
     def _items(self, part: Part, place: Keys, *, must: bool) -> Said:
         """A list or a map, of the items that a row has said something of, up to one that is pending."""
