@@ -499,7 +499,11 @@ def build_model(
 
 
 def _save_memory(checkpoint: Checkpoint, settings: TrainSettings) -> None:
-    """Let a large model on a CPU compute activations again in the backward pass."""
+    """Let a large model on a CPU compute activations again in the backward pass.
+
+    There the system ends a process that takes too much: nothing is left to try again,
+    as `fit_memory` does on a GPU.
+    """
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.training.loss import recompute
 

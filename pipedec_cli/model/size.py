@@ -28,6 +28,9 @@ _LONGEST: Final = 1 << 27
 _CACHED: Final = re.compile(
     r"(?!.*\bencoder\.).*(\b[kv]_proj|Attention\.[kv]|\.attn_[kv])\.weight"
 )
+#: Embeddings, and output matrices that are not the embeddings.
+_LOOKED_UP: Final = ("model.embed_tokens.weight", "shared.weight", "token_embd.weight")
+_HEADS: Final = ("lm_head.weight", "output.weight")
 #: The share of a model's numbers that int4 keeps in 6 bits.
 _FINER: Final = 0.25
 #: Dtypes from the widest to the narrowest, to name one that fits.
@@ -35,21 +38,24 @@ _NARROWER: Final = ("bfloat16", "int8", "int4")
 
 
 class Size(NamedTuple):
-    """Numbers of a model: of all weights, of those of an encoder, and of a token's keys and values; and the bytes of its files."""
+    """Numbers of a model, and the bytes of its files."""
 
-    weights: int
-    encoder: int
-    token: int
+    weights: int  # all of them
+    encoder: int  # those of an encoder
+    rows: int  # of embeddings that are not the output matrix as well
+    token: int  # of a token's keys and values
     stored: int
 
     def weight_bytes(self, dtype: str) -> int:
         """The bytes of the weights in a dtype. Files of blocks are computed as they are stored."""
         if dtype == "stored":
             return self.stored
-        own = self.weights - self.encoder
-        # An encoder beside int4 is in int8.
+        own = self.weights - self.encoder - self.rows
+        # Beside int4 an encoder is in int8; rows that are looked up are not rounded.
         beside = "int8" if dtype == "int4" else dtype
-        return int(own * _bytes_of(dtype) + self.encoder * _bytes_of(beside))
+        narrow = "float32" if dtype == "float32" else "bfloat16"
+        parts = [(own, dtype), (self.encoder, beside), (self.rows, narrow)]
+        return int(sum(numbers * _bytes_of(kind) for numbers, kind in parts))
 
     def token_bytes(self, dtype: str) -> int:
         """The bytes of the keys and values of a token."""
@@ -88,17 +94,21 @@ def _read_size(files: Sequence[Path]) -> Size | None:
     stored = sum(file.stat().st_size for file in files)
     if stored * _MOST_GROWTH < SMALL:
         return None
-    total = 0
-    encoder = 0
-    token = 0
+    shapes = dict[str, Sequence[int]]()
     for file in files:
-        for name, shape in _shapes(file):
-            total += prod(shape)
-            if name.startswith(("encoder.", "model.encoder.")):
-                encoder += prod(shape)
-            if _CACHED.fullmatch(name):
-                token += shape[0]
-    return Size(total, encoder, token, stored)
+        shapes.update(_shapes(file))
+    encoder = 0
+    rows = 0
+    token = 0
+    for name, shape in shapes.items():
+        if name.startswith(("encoder.", "model.encoder.")):
+            encoder += prod(shape)
+        if name in _LOOKED_UP and not shapes.keys().isdisjoint(_HEADS):
+            rows += prod(shape)
+        if _CACHED.fullmatch(name):
+            token += shape[0]
+    total = sum(map(prod, shapes.values()))
+    return Size(total, encoder, rows, token, stored)
 
 
 def _files_of(name: str) -> list[Path]:

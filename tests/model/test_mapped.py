@@ -1,12 +1,20 @@
 """Weights in files that are mapped."""
 
+import ctypes
+
+import psutil
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipedec_cli.model.mapped import Mapping, read_safetensors, release
+from pipedec_cli.model.mapped import Mapping, close_holes, read_safetensors, release
 
 PAGES = 1 << 20
+
+
+def resident():
+    """The bytes of this process that are in memory."""
+    return psutil.Process().memory_info().rss
 
 
 @pytest.mark.parametrize(
@@ -49,3 +57,15 @@ def test_bytes_at_an_odd_place_are_read_as_well(tmp_path):
     file.write_bytes(b"x" + numbers.numpy().tobytes())
     mapping = Mapping(file)
     assert torch.equal(mapping.tensor(torch.float32, (3, 3), 1), numbers.view(3, 3))
+
+
+def test_holes_between_pieces_in_use_are_given_back():
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("this system's memory has no holes that are kept")
+    size = 1 << 16  # below what gets a mapping of its own
+    pieces = [ctypes.create_string_buffer(size) for _ in range(1024)]
+    kept = pieces[::2]
+    before = resident()
+    del pieces
+    close_holes()
+    assert before - resident() > len(kept) * size // 2

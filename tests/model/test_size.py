@@ -56,6 +56,8 @@ def test_a_size_is_that_of_the_weights_and_of_the_cache(kind, tmp_path, monkeypa
     model = small_model(kind)
     found = size.size_of(str(sparse(tmp_path, header_of(model))))
     assert found.weights == sum(weight.numel() for weight in model.parameters())
+    is_tied = model.lm_head.weight is model.get_input_embeddings().weight
+    assert found.rows == (0 if is_tied else model.get_input_embeddings().weight.numel())
     backbone = backbone_of(model.config)
     sizes = backbone.sizes(model.config)
     columns = 1 if backbone.prompted else 2  # the source has some of its own
