@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as set_field
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,6 +34,15 @@ class Tried(NamedTuple):
 
     confidence: float
     is_right: bool
+    decided: Decided | None = None  # if it was chosen among known values
+
+    def at(self, temperature: float) -> "Tried":
+        """The same with the confidence at a temperature."""
+        if self.decided is None:
+            return self
+        shares = self.decided.at(temperature).probabilities
+        sure = max(share for label, share in shares.items() if label)
+        return self._replace(confidence=sure)
 
 
 @dataclass
@@ -41,8 +51,6 @@ class _Key:
 
     tried: list[Tried] = set_field(default_factory=list)
     decided: list[Decided] = set_field(default_factory=list)
-    #: Of each of `tried` its probabilities, if it was chosen.
-    chosen: list[Decided | None] = set_field(default_factory=list)
 
 
 class Tempered(NamedTuple):
@@ -116,8 +124,8 @@ def calibrate(
                 key.decided.append(decided)
             if text != "":
                 confidence = answered.rows[asked.at].value_confidence
-                key.tried.append(Tried(confidence, _is_same(asked, text, truth)))
-                key.chosen.append(decided)
+                is_right = _is_same(asked, text, truth)
+                key.tried.append(Tried(confidence, is_right, decided))
     tempered = _temper(plan, keys)
     thresholds = []
     for asked, key in zip(plan.asked, keys, strict=True):
@@ -144,18 +152,8 @@ def _temper(plan: BlindPlan, keys: Sequence[_Key]) -> list[Tempered]:
         before = calibration_error(key.decided)
         after = calibration_error([each.at(own) for each in key.decided])
         tempered.append(Tempered(path_name(asked.place), own, before, after))
-        for number, decided in enumerate(key.chosen):
-            if decided is not None:
-                key.tried[number] = key.tried[number]._replace(
-                    confidence=_of_value(decided.at(own))
-                )
+        key.tried = [value.at(own) for value in key.tried]
     return tempered
-
-
-def _of_value(decided: Decided) -> float:
-    """The probability of the best answer that is a value."""
-    shares = decided.probabilities
-    return max(share for label, share in shares.items() if label)
 
 
 def fit_temperature(decided: Sequence[Decided]) -> float:
@@ -230,7 +228,7 @@ def best_threshold(values: Sequence[Tried], filled: int) -> float:
     `filled` is the number of records with a value. The threshold is the geometric mean
     of two neighbours.
     """
-    ranked = sorted(values, reverse=True)
+    ranked = sorted(values, key=itemgetter(0, 1), reverse=True)
     following = [value.confidence for value in ranked[1:]]
     following.append(ALL)
     best = 0.0

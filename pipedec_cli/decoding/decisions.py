@@ -71,7 +71,7 @@ def deciding(
             has one.
         temperature: What scores are divided by before they become probabilities.
         prior: Whether the score of an answer behind an empty text is subtracted. The
-            model is run for that.
+            model is run for that, so no other thread may step its engines by itself.
 
     Raises:
         UserError: The model is of another kind, the prompt does not fit, or a name is
@@ -98,10 +98,15 @@ def decide(
     decoder: Decoder, texts: Iterable[str], batch_size: int | None = None
 ) -> Iterator[tuple[Decision, ...]]:
     """Answer the questions of a decoder that `deciding` has made about each text, in their order."""
-    method = decoder.method()
-    sources = list(texts)
-    for generated in decoder.texts(sources, method, batch_size):
-        yield decisions_of(decoder, generated, sources[generated.index])
+    waiting = list[str]()  # those that were read and are not answered yet
+
+    def read() -> Iterator[str]:
+        for text in texts:
+            waiting.append(text)
+            yield text
+
+    for generated in decoder.texts(read(), decoder.method(), batch_size):
+        yield decisions_of(decoder, generated, waiting.pop(0))
 
 
 def decisions_of(

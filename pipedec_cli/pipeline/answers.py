@@ -33,12 +33,21 @@ class Answer(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """An answer that is tried in a call, and the place where its tokens stand."""
+    """A token of answers that are tried in a call, and its place: several answers may begin with it."""
 
     row: int  # the subsequence, from 1
-    answer: Answer
+    token: int  # −1: the last known token of the row
+    depth: int  # the tokens of the answers up to it; 0 for the last known one
     branch: int
-    lift: int  # how many time-steps later than in the row its tokens stand
+    lift: int  # how many time-steps later than in the row it stands
+    wanted: tuple[int, ...]  # the tokens whose probabilities behind it are wanted
+
+
+class Tried(NamedTuple):
+    """An answer that is tried in a call: for each of its tokens the trial before it, and the place in what that wants."""
+
+    row: int
+    steps: tuple[tuple[int, int], ...]
 
 
 class Verdict(NamedTuple):
@@ -88,8 +97,9 @@ def judge(
     least_prior = min(answer.prior for answer in answers)
     ranked = []
     for number, answer in enumerate(answers):
-        # Without a source an answer has at least this prior: no sum is above 0.
-        ranked.append(scores[number] - (answer.prior - least_prior))
+        # Only differences of priors count. So no score rises above 0.
+        prior = answer.prior - least_prior
+        ranked.append(scores[number] - prior)
         if not answer.text:
             nothing = math.exp(ranked[number])
         elif best < 0 or ranked[number] > ranked[best]:
@@ -101,28 +111,96 @@ def judge(
     return Verdict(best, math.exp(ranked[best]), share, nothing, known)
 
 
-def trials_of(due: Sequence[tuple[int, Answer]], most_of_row: int) -> list[Trial]:
+class _Node:
+    """What answers of a row begin with, up to a token."""
+
+    def __init__(self, row: int, token: int = -1, depth: int = 0) -> None:
+        self.row = row
+        self.token = token
+        self.depth = depth
+        self.wanted: dict[int, int] = {}  # places by tokens
+        self.below: dict[int, _Node] = {}
+        self.number = 0  # of the trial
+
+
+def due_of(
+    due: Sequence[tuple[int, Answer]], most_of_row: int
+) -> Sequence[tuple[int, Answer]]:
     """The answers that the next call tries, out of those that are `due`: the first ones, each with its row.
 
     A call tries at most `MOST_TRIED` tokens, one answer at least, and at most so many
     answers of a row.
     """
-    chosen = list[tuple[int, Answer, int]]()
     tokens = 0
-    for row, answer in due:
-        branch = 1
-        if chosen and chosen[-1][0] == row:
-            branch = chosen[-1][2] + 1
+    newest = 0
+    of_row = 0
+    for number, (row, answer) in enumerate(due):
+        if row != newest:
+            newest = row
+            of_row = 0
+        of_row += 1
         tokens += len(answer.tokens)
-        if chosen and (tokens > MOST_TRIED or branch > most_of_row):
-            break
-        chosen.append((row, answer, branch))
-    # The later an answer stands in the call, the earlier its tokens stand in time: no
-    # answer sees another.
-    lift = 1
+        is_full = tokens > MOST_TRIED or of_row > most_of_row
+        if number and is_full:
+            return due[:number]
+    return due
+
+
+def trials_of(
+    answers: Sequence[tuple[int, Answer]],
+) -> tuple[list[Trial], list[Tried]]:
+    """The tokens of answers that a call tries, each once for all answers of its row that begin alike.
+
+    A token is seen by those that stand behind it in an answer, and by no other: branches
+    rise in the order of the tokens here, and times fall in the order in which what
+    stands behind a token is whole.
+    """
+    roots = dict[int, _Node]()
+    paths = list[tuple[int, list[tuple[_Node, int]]]]()
+    for row, answer in answers:
+        node = roots.setdefault(row, _Node(row))
+        path = []
+        for number, token in enumerate(answer.tokens, start=1):
+            place = node.wanted.setdefault(token, len(node.wanted))
+            path.append((node, place))
+            if number < len(answer.tokens):
+                node = node.below.setdefault(token, _Node(row, token, number))
+        paths.append((row, path))
     trials = list[Trial]()
-    for row, answer, branch in reversed(chosen):
-        trials.append(Trial(row, answer, branch, lift))
-        lift += len(answer.tokens)
-    trials.reverse()
-    return trials
+    ends = list[int]()  # the trials, as what stands behind each is whole
+    for root in roots.values():
+        _lay_out(root, trials, ends)
+    for lift, number in enumerate(reversed(ends), start=1):
+        trial = trials[number]
+        trials[number] = trial._replace(lift=lift - trial.depth)
+    tried = []
+    for row, path in paths:
+        steps = tuple((node.number, place) for node, place in path)
+        tried.append(Tried(row, steps))
+    return trials, tried
+
+
+def _lay_out(root: _Node, trials: list[Trial], ends: list[int]) -> None:
+    """Add the trials of a row, each before those behind it. A branch goes on where one begins."""
+    branch = 1
+    open_nodes = [(root, iter(root.below.values()))]
+    _begin(root, branch, trials)
+    has_ended = False
+    while open_nodes:
+        node, below = open_nodes[-1]
+        following = next(below, None)
+        if following is None:
+            ends.append(node.number)
+            open_nodes.pop()
+            has_ended = True
+            continue
+        branch += has_ended
+        has_ended = False
+        _begin(following, branch, trials)
+        open_nodes.append((following, iter(following.below.values())))
+
+
+def _begin(node: _Node, branch: int, trials: list[Trial]) -> None:
+    node.number = len(trials)
+    wanted = tuple(node.wanted)
+    trials.append(Trial(node.row, node.token, node.depth, branch, 0, wanted))

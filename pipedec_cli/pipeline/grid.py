@@ -26,6 +26,8 @@ from pipedec_cli.pipeline.answers import (
     WRITTEN,
     Answer,
     Trial,
+    Tried,
+    due_of,
     judge,
     probabilities,
     score,
@@ -250,6 +252,7 @@ class Slot(NamedTuple):
     end: int = -1  # the token whose probability is wanted, too; see `Opening`
     branch: int = 0  # of its row; see `answers.branched`
     lift: int = 0  # by so many time-steps other tokens see it later
+    others: tuple[int, ...] = ()  # more tokens whose probabilities are wanted
 
 
 class Odds(NamedTuple):
@@ -260,6 +263,7 @@ class Odds(NamedTuple):
     allowed: float = 1.0
     #: The most probable tokens of all, with the logarithms of their probabilities.
     top: Sequence[tuple[int, float]] = ()
+    others: Sequence[float] = ()  # the probabilities of the slot's `others`
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +310,7 @@ class Grid:
     #: that are tried in the call.
     _due_answers: list[tuple[int, Answer]] = field(default_factory=list, init=False)
     _trials: list[Trial] = field(default_factory=list, init=False)
+    _tried: list[Tried] = field(default_factory=list, init=False)
     #: Whether answers were too many for a call: all rows wait until all of them are
     #: tried.
     _waits: bool = field(default=False, init=False)
@@ -432,33 +437,33 @@ class Grid:
             for number, row in enumerate(self.subsequences, start=1):
                 if not row.eos_fed:
                     slots += self._slots(number, row)
-        self._trials = trials_of(self._due_answers, WRITTEN - 1)
-        for trial in self._trials:
-            slots += self._slots_of_trial(trial)
+        due = due_of(self._due_answers, WRITTEN - 1)
+        self._trials, self._tried = trials_of(due)
+        slots += [self._slot_of_trial(trial) for trial in self._trials]
         self._planned = tuple(slots)
 
-    def _slots_of_trial(self, trial: Trial) -> Iterator[Slot]:
-        """The last known token of a row and the tokens of an answer. Each asks for the probability of the next one."""
+    def _slot_of_trial(self, trial: Trial) -> Slot:
+        """The slot of a token of answers, which asks for the probabilities of those that follow."""
         row = self.subsequences[trial.row - 1]
-        known = [self.bos, *row.known]
-        fed = (known[-1], *trial.answer.tokens[:-1])
-        first = len(row.known) - 1
-        for place, (token, following) in enumerate(
-            zip(fed, trial.answer.tokens, strict=True)
-        ):
-            number = first + place if self.method.blind else -1
-            time = row.start + place
-            yield Slot(
-                trial.row,
-                time,
-                token,
-                True,
-                b"",
-                number,
-                following,
-                trial.branch,
-                trial.lift,
-            )
+        token = trial.token
+        if trial.depth == 0:
+            token = row.known[-1] if row.known else self.bos
+        number = -1
+        if self.method.blind:
+            number = len(row.known) - 1 + trial.depth
+        following, *others = trial.wanted
+        return Slot(
+            trial.row,
+            row.start + trial.depth,
+            token,
+            True,
+            b"",
+            number,
+            following,
+            trial.branch,
+            trial.lift,
+            tuple(others),
+        )
 
     def _establish(self, start: int) -> None:
         """Add the rows whose openings are known: all fields, then the next items of lists, and what rows open."""
@@ -566,7 +571,7 @@ class Grid:
         """
         planned = self._take_planned(answers)
         chances = odds or [Odds()] * len(answers)
-        tried = sum(len(trial.answer.tokens) for trial in self._trials)
+        tried = len(self._trials)
         fed = planned[: len(planned) - tried]
         self.time += not self._waits
         self.steps += 1
@@ -617,17 +622,16 @@ class Grid:
         they need no call of their own.
         """
         made = list[Slot]()
-        done = 0
-        for trial in self._trials:
-            row = self.subsequences[trial.row - 1]
-            following = done + len(trial.answer.tokens)
-            row.scores.append(score([chance.end for chance in chances[done:following]]))
-            done = following
-            if len(row.scores) == len(self.openings[trial.row - 1].answers):
-                made += self._take(trial.row, row)
-        del self._due_answers[: len(self._trials)]
+        shares = [(chance.end, *chance.others) for chance in chances]
+        for tried in self._tried:
+            row = self.subsequences[tried.row - 1]
+            row.scores.append(score([shares[trial][at] for trial, at in tried.steps]))
+            if len(row.scores) == len(self.openings[tried.row - 1].answers):
+                made += self._take(tried.row, row)
+        del self._due_answers[: len(self._tried)]
         self._waits = bool(self._due_answers)
         self._trials = []
+        self._tried = []
         return made
 
     def _take(self, number: int, row: Subsequence) -> list[Slot]:

@@ -307,6 +307,10 @@ def stepper(request):
             for place in ((-1, 0), (1, -(2**29)), (2**31, 0), (1, 2**40))
         ),
         [(1, 1, 0, 3), (0, 1, 0, 3)],  # not in the order of the sequences
+        *(
+            [(0, 1, 0, 3, True, b"", -1, -1, 0, 0, (5, token))]
+            for token in (-1, VOCABULARY)
+        ),
     ],
 )
 @pytest.mark.parametrize("stepper", ["gated", "gemma3_text"], indirect=True)
@@ -324,7 +328,7 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
     )
     for column in (-1, cache.room):
         with pytest.raises(IndexError):
-            library.step(model, cache, [3, 0, column, 1, 0, 0, 0, -1])
+            library.step(model, cache, [3, 0, column, 1, 0, 0, 0, -1, 0])
     for sequence, length in ((2, 1), (-1, 1), (0, cache.source_room + 1)):
         with pytest.raises(IndexError):
             library.remember_source(

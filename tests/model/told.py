@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.pipeline.answers import WRITTEN
 from pipedec_cli.pipeline.decode import Row
-from pipedec_cli.pipeline.grid import Odds
+from pipedec_cli.pipeline.grid import Odds, Slot
 from tests.fakes import tokens_in
 
 #: The probability of each token of an answer that is likely, of the next one in the
@@ -55,24 +55,35 @@ class Told:
     def step_with_odds(
         self, rows: Sequence[Row], top: int = 0
     ) -> tuple[list[int], list[Odds]]:
-        trials: dict[tuple[int, int, int], list[int]] = {}
-        for number, row in enumerate(rows):
-            if 0 < row.slot.branch < WRITTEN:
-                trials.setdefault(
-                    (row.sequence, row.slot.subsequence, row.slot.branch), []
-                ).append(number)
         answers = [0] * len(rows)
         odds = [Odds()] * len(rows)
-        for numbers in trials.values():
-            text = self._codec.decode(
-                [rows[number].slot.end for number in numbers[:-1]]
-            )
-            for number in numbers:
-                odds[number] = Odds(end=self._chance(text))
+        for number, chances in self._of_trials(rows).items():
+            odds[number] = Odds(end=chances[0], others=chances[1:])
         for number, row in enumerate(rows):
             if row.slot.answers and not 0 < row.slot.branch < WRITTEN:
                 answers[number], odds[number] = self._write(row)
         return answers, odds
+
+    def _of_trials(self, rows: Sequence[Row]) -> dict[int, list[float]]:
+        """Of each token of known answers, how probable those behind it are: as the likeliest answer that goes on so."""
+        chances: dict[int, list[float]] = {}
+        path: list[int] = []
+        for number, (_, slot) in enumerate(rows):
+            if not 0 < slot.branch < WRITTEN:
+                continue
+            chances[number] = [OTHERS] * len(_wanted(slot))
+            # The tokens of a row come as a tree is read: those before it in the row.
+            while path and not _is_behind(slot, rows[path[-1]].slot):
+                path.pop()
+            path.append(number)
+            if self._end not in _wanted(slot):
+                continue
+            tokens = [rows[before].slot.token for before in path[1:]]
+            chance = self._chance(self._codec.decode(tokens))
+            for before, token in zip(path, (*tokens, self._end), strict=True):
+                place = _wanted(rows[before].slot).index(token)
+                chances[before][place] = max(chance, chances[before][place])
+        return chances
 
     def _chance(self, text: str) -> float:
         """How probable each token of a known answer is. The text may begin with the end of a question."""
@@ -93,3 +104,12 @@ class Told:
         if allowed and token not in allowed:
             token = self._end if self._end in allowed else allowed[0]
         return token, Odds(LESS, LESS if token == row.slot.end else 0.0)
+
+
+def _wanted(slot: Slot) -> tuple[int, ...]:
+    return (slot.end, *slot.others)
+
+
+def _is_behind(slot: Slot, before: Slot) -> bool:
+    """Whether a token of known answers of a row may stand behind another one of these."""
+    return slot.subsequence == before.subsequence and slot.number > before.number

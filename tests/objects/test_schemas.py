@@ -101,8 +101,9 @@ class Whim:
 
     def odds(self, slot):
         """Any probability of the answer, and of the token that is asked for: mostly 1, for long choices to be taken too."""
+        others = self.chance.choices([1, 1, 1, 0.1], k=len(slot.others))
         end = self.chance.choice([1, 1, 1, 0.1]) if slot.end >= 0 else 0.0
-        return Odds(self.chance.uniform(0.1, 1), end)
+        return Odds(self.chance.uniform(0.1, 1), end, others=others)
 
     def answer(self, slot):
         allowed = tokens_in(slot.allowed)

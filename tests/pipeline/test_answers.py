@@ -9,7 +9,8 @@ import torch
 
 from pipedec_cli.model.engine.engine import Engine
 from pipedec_cli.pipeline import answers as answers_module
-from pipedec_cli.pipeline.answers import Answer
+from pipedec_cli.pipeline.answers import Answer, branched, trials_of
+from pipedec_cli.pipeline.attention import visible
 from pipedec_cli.pipeline.grid import Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Together
 from tests import fakes
@@ -274,6 +275,48 @@ def test_a_row_that_must_have_a_value_has_the_best_one_however_probable_no_value
         [row] = grid.subsequences
         assert opening.lacks(row)
         assert bool(opening.text(row)) == must
+
+
+def shared(texts, row=1):
+    return [
+        (row, Answer((*text, EOS), str(number))) for number, text in enumerate(texts)
+    ]
+
+
+def test_what_several_answers_begin_with_is_tried_once():
+    trials, tried = trials_of(shared([(7, 8), (7, 9), (7,), (6,)]))
+    assert [(trial.token, trial.depth) for trial in trials] == [
+        (-1, 0),
+        (7, 1),
+        (8, 2),
+        (9, 2),
+        (6, 1),
+    ]
+    assert trials[1].wanted == (8, 9, EOS)
+    assert [each.steps for each in tried] == [
+        ((0, 0), (1, 0), (2, 0)),
+        ((0, 0), (1, 1), (3, 0)),
+        ((0, 0), (1, 2)),
+        ((0, 1), (4, 0)),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_token_of_answers_sees_those_before_it_in_an_answer_and_no_other(seed):
+    draw = random.Random(seed)
+    answers = []
+    for row in (1, 2):
+        texts = [draw.choices((5, 6, 7), k=draw.randint(1, 5)) for _ in range(12)]
+        answers += shared(texts, row)
+    trials, _ = trials_of(answers)
+    rows = torch.tensor([branched(trial.row, trial.branch) for trial in trials])
+    times = torch.tensor([trial.depth + trial.lift for trial in trials])
+    sees = visible((rows, times), (rows, times))
+    path = []
+    for number, trial in enumerate(trials):
+        del path[trial.depth :]
+        path.append(number)
+        assert sees[number].nonzero().flatten().tolist() == path
 
 
 def test_a_row_without_any_value_to_take_has_none():

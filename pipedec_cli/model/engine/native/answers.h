@@ -13,11 +13,13 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     using typename B::Rows;
     using B::m, B::team;
 
-    Answering(const Model &model, long count, const Row *rows, long piece, int threads) : B(model, count, piece, threads), rows(rows) {
-        long masks = 0;
+    Answering(const Model &model, long count, const Row *rows, long piece, int threads) : B(model, count, piece, threads), rows(rows), count(count) {
+        long masks = 0, others = 0;
         for (long r = 0; r < count; ++r) {
+            others += rows[r].others;
             if (rows[r].choices < 0) continue;
             asked.push_back(r);
+            others_at.push_back(others - rows[r].others);
             mask_at.push_back(rows[r].choices ? masks++ * mask_bytes : -1);
         }
         largest.assign(asked.size() * largest_row, -INF);
@@ -36,9 +38,10 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     }
 
     // Answer the rows that are kept. `logits` gets [rows that want an answer][vocabulary in whole panels]. `odds`, if
-    // not null, gets three numbers for each answer; see `Odds` in pipeline/grid.py. This overwrites the logits. `allowed` has a bit mask for each row with choices,
+    // not null, gets three numbers for each row, see `Odds` in pipeline/grid.py, and behind them the probability of each
+    // of the `others`, tokens that rows ask for. This overwrites the logits. `allowed` has a bit mask for each row with choices,
     // one behind the other.
-    void answer(Scratch &s, const uint8_t *allowed, int64_t *answers, float *logits, float *odds) {
+    void answer(Scratch &s, const uint8_t *allowed, const int64_t *others, int64_t *answers, float *logits, float *odds) {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
         const Rows x = B::normalised(s, wanted, m.final_norm, static_cast<float>(m.scale));
         B::panels(vocabulary, x, [&](long first, long count, long p) {
@@ -63,10 +66,12 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
             chance[0] = row[answers[r]] / sum;
             if (rows[r].end >= 0) chance[1] = row[rows[r].end] / sum;
             chance[2] = mask ? std::min(1.0f, std::exp(top - most) * sum / whole) : 1;
+            for (long i = others_at[k]; i < others_at[k] + rows[r].others; ++i) odds[3 * count + i] = row[others[i]] / sum;
         });
     }
 
     const Row *rows;
+    const long count;
     std::vector<long> asked; // the rows that want an answer
 
   private:
@@ -107,6 +112,7 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     const long mask_bytes = (m.vocabulary + 7) / 8;
     const long largest_row = round_up(round_up(m.vocabulary, PANEL) / PANEL, PANEL);
     std::vector<float> largest; // largest logit of each row and panel, −∞ behind the last panel
+    std::vector<long> others_at; // of each row that wants an answer, where its other tokens begin in the list
     std::vector<long> mask_at; // of each row that wants an answer, where its mask begins in `allowed`; −1 without one
 };
 

@@ -54,7 +54,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     }
 
     // See `Answering::answer`.
-    void run(const uint8_t *allowed, int64_t *answers, float *logits, float *odds) {
+    void run(const uint8_t *allowed, const int64_t *others, int64_t *answers, float *logits, float *odds) {
         team.run([&](int thread) {
             Scratch &s = scratch[thread];
             team.share(n, [&](long r) {
@@ -71,7 +71,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
                 B::feed_forward(s, B::normalised(s, n, layer.feed_norm), layer);
             }
             B::keep_asked(false);
-            B::answer(s, allowed, answers, logits, odds);
+            B::answer(s, allowed, others, answers, logits, odds);
         });
     }
 

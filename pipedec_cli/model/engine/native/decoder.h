@@ -39,7 +39,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
     }
 
     // See `Answering::answer`.
-    void run(const uint8_t *allowed, int64_t *answers, float *logits, float *odds) {
+    void run(const uint8_t *allowed, const int64_t *others, int64_t *answers, float *logits, float *odds) {
         place_rows();
         team.run([&](int thread) {
             Scratch &s = scratch[thread];
@@ -56,7 +56,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
                 B::add_product(s, attended, count, attended_row, layer.cross_out, inner);
                 B::feed_forward(s, B::normalised(s, count, layer.feed_norm), layer);
             }
-            B::answer(s, allowed, answers, logits, odds);
+            B::answer(s, allowed, others, answers, logits, odds);
         });
     }
 

@@ -98,10 +98,13 @@ bool all_within(int64_t count, const int64_t *tokens, int64_t vocabulary) {
     return std::all_of(tokens, tokens + count, [&](int64_t token) { return within(token, vocabulary); });
 }
 
-bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *rows) {
+bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *rows, const int64_t *others) {
     constexpr int64_t FAR = 1 << 29; // differences of such numbers are int32_t
     constexpr int64_t ROWS = int64_t{1} << 31;
+    const int64_t *other = others; // of the next row
     return count > 0 && std::all_of(rows, rows + count, [&](const Row &row) {
+        if (row.others < 0 || !all_within(row.others, other, m.vocabulary)) return false;
+        other += row.others;
         const Row &before = &row == rows ? row : (&row)[-1];
         const bool ordered = before.sequence < row.sequence || before.column < row.column || &row == rows;
         return ordered && before.sequence <= row.sequence && within(row.token, m.vocabulary) &&
@@ -267,11 +270,11 @@ int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengt
     });
 }
 
-// One decoder call. `answers` gets a token id for each row that wants an answer. `allowed`, `logits` and `odds` are
+// One decoder call. `answers` gets a token id for each row that wants an answer. `allowed`, `others`, `logits` and `odds` are
 // those of `Answering::answer`; the last two may be null.
 int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, const uint8_t *allowed,
-                     int64_t threads, int64_t *answers, float *logits, float *odds) {
-    return attempt(all_within(*decoder, *cache, count, rows), [&] {
+                     const int64_t *others, int64_t threads, int64_t *answers, float *logits, float *odds) {
+    return attempt(all_within(*decoder, *cache, count, rows, others), [&] {
         const int64_t wanted = std::count_if(rows, rows + count, [](const Row &row) { return row.choices >= 0; });
         std::unique_ptr<float[]> own(logits ? nullptr : new float[wanted * round_up(decoder->vocabulary, PANEL)]);
         if (!logits) logits = own.get();
@@ -279,8 +282,8 @@ int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, co
             using E = decltype(e);
             using K = decltype(kept);
             const int team = static_cast<int>(threads);
-            if (decoder->causal) Causal<E, K>(*decoder, *cache, count, rows, team).run(allowed, answers, logits, odds);
-            else Step<E, K>(*decoder, *cache, count, rows, team).run(allowed, answers, logits, odds);
+            if (decoder->causal) Causal<E, K>(*decoder, *cache, count, rows, team).run(allowed, others, answers, logits, odds);
+            else Step<E, K>(*decoder, *cache, count, rows, team).run(allowed, others, answers, logits, odds);
         });
     });
 }

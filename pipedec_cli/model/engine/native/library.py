@@ -280,7 +280,7 @@ class RowStruct(Structure):
     """
 
     _fields_ = _fields(
-        c_int64, "token sequence column subsequence time choices position end"
+        c_int64, "token sequence column subsequence time choices position end others"
     )
 
 
@@ -311,7 +311,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "encode": (_INT, (_MODEL, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _INT)),
     "step": (
         _INT,
-        (_MODEL, _CACHE, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS),
+        (_MODEL, _CACHE, _INT, *[_ADDRESS] * 3, _INT, *[_ADDRESS] * 3),
     ),
 }
 
@@ -454,6 +454,7 @@ class Library:
         cache: CacheStruct,
         rows: Sequence[int],
         allowed: bytes = b"",
+        others: Sequence[int] = (),
         logits: Tensor | None = None,
         odds: Tensor | None = None,
     ) -> list[int]:
@@ -468,17 +469,29 @@ class Library:
                 and column.
             allowed: the bit masks of those rows that have one, each (vocabulary + 7) /
                 8 bytes, row after row.
+            others: the other tokens whose probabilities rows ask for, row after row.
             logits: to be filled; float32 [rows that want an answer, vocabulary in whole
                 panels]. Not with `odds`.
-            odds: to be filled with the `Odds` of each row; float32 [rows, 3].
+            odds: to be filled with the `Odds` of each row and then with the
+                probabilities of the `others`; float32 [3 rows + others].
         """
         count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)
+        tokens = (c_int64 * len(others))(*others)
         wanted = [
             None if tensor is None else tensor.data_ptr() for tensor in (logits, odds)
         ]
         self._call(
-            "step", decoder, cache, count, given, allowed, threads, answers, *wanted
+            "step",
+            decoder,
+            cache,
+            count,
+            given,
+            allowed,
+            tokens,
+            threads,
+            answers,
+            *wanted,
         )
         return list(answers)
 

@@ -60,6 +60,7 @@ struct Row {
     int64_t choices;  // 1: a bit mask has the tokens that may answer; 0: all tokens may; −1: no answer is wanted
     int64_t position; // for decoder-only models
     int64_t end;      // a token whose probability is wanted, too; −1: none
+    int64_t others;   // so many other such tokens stand in a list, behind those of the rows before
 };
 }
 

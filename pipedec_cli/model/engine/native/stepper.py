@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from ctypes import addressof, c_int64
-from itertools import starmap
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -97,8 +97,15 @@ class NativeStepper(Sequences):
 
     def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
         """The most probable next token of each row, and its odds."""
-        odds = torch.zeros(len(rows), 3)
-        return self.step(rows, odds=odds), list(starmap(Odds, odds.tolist()))
+        size = 3 * len(rows)
+        odds = torch.zeros(size + sum(len(row.slot.others) for row in rows))
+        answers = self.step(rows, odds=odds)
+        others = iter(odds[size:].tolist())
+        told = []
+        for row, numbers in zip(rows, odds[:size].view(-1, 3).tolist(), strict=True):
+            more = tuple(islice(others, len(row.slot.others)))
+            told.append(Odds(*numbers)._replace(others=more))
+        return answers, told
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """Run a call: logits, float32 [rows, vocabulary]."""
@@ -118,6 +125,7 @@ class NativeStepper(Sequences):
     ) -> list[int]:
         """Run rows at these places; see `Sequences.place`. They get the next columns of their sequences."""
         placed, masks = list[int](), list[bytes]()
+        others = list[int]()
         size = -(-self.weights.struct.vocabulary // 8)
         for (sequence, slot), (subsequence, time, position) in zip(
             rows, places, strict=True
@@ -135,14 +143,16 @@ class NativeStepper(Sequences):
                 choices,
                 position,
                 slot.end,
+                len(slot.others),
             )
+            others += slot.others
             if choices > 0:
                 masks.append(slot.allowed.ljust(size, b"\0")[:size])
             self.filled[sequence] += 1
         self._grow(max(self.filled))
         weights = self.weights
         return weights.library.step(
-            weights.struct, self._cache, placed, b"".join(masks), logits, odds
+            weights.struct, self._cache, placed, b"".join(masks), others, logits, odds
         )
 
     def _grow(self, columns: int) -> None:

@@ -331,9 +331,15 @@ def odds_of(
     logarithms = (values - whole.unsqueeze(1)).tolist()
     odds = []
     of_rows = zip(table, tokens.tolist(), logarithms, strict=True)
-    for numbers, best, their_logarithms in of_rows:
+    for number, (numbers, best, their_logarithms) in enumerate(of_rows):
         pairs = [*zip(best, their_logarithms, strict=True)]
-        odds.append(Odds(*numbers)._replace(top=pairs))
+        slot = rows[number].slot
+        others = list(slot.others)
+        of_others: Sequence[float] = ()
+        if others:
+            of_others = chances[number, others].tolist()
+        told = Odds(*numbers)
+        odds.append(told._replace(top=pairs, others=of_others))
     answers: list[int] = _best(allowed).tolist()
     return answers, odds
 
