@@ -37,7 +37,7 @@ class Exchange(ABC):
         self.entry = entry
         self.id = entry["id"]
         self.created = int(time.time())
-        self._warn(None)
+        self.warn(None)
 
     @abstractmethod
     def whole(self, end: Generated) -> dict[str, Any]:
@@ -83,9 +83,9 @@ class Exchange(ABC):
             for name, value in of_values.items():
                 if value:
                     self.own[name] = value
-        self._warn(end)
+        self.warn(end)
 
-    def _warn(self, end: Generated | None) -> None:
+    def warn(self, end: Generated | None) -> None:
         """Add the warnings of a request, and of its result if it has one."""
         warnings = [*self.request.warnings, *self.request.unchecked]
         if end:

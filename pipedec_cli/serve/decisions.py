@@ -133,7 +133,7 @@ class DecisionsExchange(Exchange):
 
     def answers(self, end: Generated) -> list[dict[str, Any]]:
         """The answers in the shapes of ``/v1/decisions``."""
-        self.tell_of(end)
+        self.warn(end)
         decisions = decisions_of(self.request.decoder, end, self.request.source)
         return [*map(_answer, self.asked, decisions)]
 

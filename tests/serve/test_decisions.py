@@ -132,6 +132,7 @@ def test_system_one_has_the_same_probabilities_by_names(chat):  # noqa: F811
     status, answer, _ = ask(chat, body, "systemone")
     answers = answer["answers"]
     assert status == 200 and [*answers] == [*NAMED]
+    assert {*answer} == {"model", "answers", "usage"}
     assert answers["cheap"] == {"type": "noul", "noul": near(cheap.value)}
     assert answers["kind"]["probabilities"] == near(dict(kind.probabilities))
     assert answers["kind"]["choice"] == kind.value
