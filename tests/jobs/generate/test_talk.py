@@ -71,8 +71,8 @@ def test_bad_data_is_refused_before_anything_is_written(place):
         ("--dtype float16 --device cpu", "float16"),
         ("--out pipedec-workspace", "is a folder"),
         ("--out out.jsonl.gz", "out.jsonl.gz: JSON is written"),
-        ("--out out.csv", "out.csv: JSON is written"),
-        ("--out out.parquet", "out.parquet: JSON is written"),
+        ("--out out.tsv", "out.tsv: JSON is written"),
+        ("--out out.csv.gz", "out.csv.gz: JSON is written"),
         ("--out weights", "weights: was not written by `pipedec generate`"),
         (
             "pipedec-workspace/data/test.jsonl --out pipedec-workspace/data/test.jsonl",
