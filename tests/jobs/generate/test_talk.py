@@ -50,8 +50,8 @@ data.jsonl --text a
 --dtype float16 --device cpu
 --out pipedec-workspace
 --out out.jsonl.gz
---out out.csv
---out out.parquet
+--out out.tsv
+--out out.csv.gz
 --out weights
 pipedec-workspace/data/test.jsonl --out pipedec-workspace/data/test.jsonl
 new.invalid.jsonl --skip-invalid --out new.jsonl
