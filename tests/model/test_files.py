@@ -365,6 +365,7 @@ def test_two_checkpoints_of_one_file_map_the_same_packed_weights_and_write_nothi
     shutil.copytree(*folders)
     first = load(folders[0], dtype="int8", device="cpu")
     expected = [text.text for text in first.texts(TEXTS)]
+    store.settle()
     del first
     decoders = [load(folder, dtype="int8", device="cpu") for folder in folders]
     for decoder in decoders:
