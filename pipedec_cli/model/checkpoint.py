@@ -25,6 +25,7 @@ from pipedec_cli.model.families import Backbone, backbone_of, ends_of
 from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.foreign import read_foreign
 from pipedec_cli.model.gguf import content_sha256, loadable, local_files
+from pipedec_cli.model.hub import snapshot
 from pipedec_cli.model.pretrained import (
     CONFIG,
     GENERATION,
@@ -329,8 +330,8 @@ def _read_files(
     is no name on the hub. Whatever a library raises becomes a UserError that says why.
     """
     try:
-        if local and computed:
-            bare = _read_bare(name, dtype, computed)
+        if computed:
+            bare = _read_bare(name, dtype, computed, local=local)
             if bare is not None:
                 return bare
         if computed == STORED:
@@ -370,20 +371,26 @@ def _reason(error: BaseException) -> str:
     return first_line(error).removesuffix(".")
 
 
-def _read_bare(name: str, dtype: torch.dtype, computed: torch.dtype) -> Any:
-    """Load a folder or a GGUF file for the compiled kernels alone, without the modules of transformers.
+def _read_bare(
+    name: str, dtype: torch.dtype, computed: torch.dtype, *, local: bool
+) -> Any:
+    """Load a model for the compiled kernels alone, without the modules of transformers: a folder, a GGUF file, or a name on the hub.
 
     Returns the model, its tokenizer, and our settings as they stand in config.json;
     None if transformers is needed. `dtype` is that of the weights, `computed` the one
     that the kernels are to compute in.
     """
     if is_gguf(name):
-        folder = Path(loadable(name, is_bare=True))
-        return read_folder(folder, dtype, computed, local_files(name))
-    folder = Path(name)
-    by_us = read_folder(folder, dtype, computed)
-    # Of a folder that another version of transformers wrote, only the weights.
-    return by_us or read_foreign(folder, dtype, computed)
+        converted = Path(loadable(name, is_bare=True))
+        return read_folder(converted, dtype, computed, local_files(name))
+    folder = Path(name) if local else snapshot(name)
+    if folder is None:
+        return None
+    # Of a folder that another version of transformers wrote, we read only the weights.
+    read = read_folder(folder, dtype, computed) or read_foreign(folder, dtype, computed)
+    if read and not local:
+        read[0].config._commit_hash = folder.name
+    return read
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
