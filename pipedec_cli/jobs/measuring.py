@@ -30,7 +30,6 @@ from pipedec_cli.data.writing import package_versions
 from pipedec_cli.events import Listen, stage, track
 from pipedec_cli.jobs.report_settings import REPEATS, BenchSettings, ReportSettings
 from pipedec_cli.jobs.settings import listed
-from pipedec_cli.model.engine.native import store
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -89,6 +88,8 @@ def measure(
         The entries that took part, filled in with what was measured, and under which
         conditions.
     """
+    from pipedec_cli.model.engine.native import store  # with torch
+
     store.settle()  # what is written now would cost the first passes time
     contest = _Contest(settings, listen, forced, list(entries))
     device = str(checkpoint.device)

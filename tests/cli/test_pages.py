@@ -35,6 +35,7 @@ FOREIGN = {
     "--each",
     "--nproc-per-node",
     "--use_fsdp",
+    "--write",
     "--fsdp_version",
 }
 

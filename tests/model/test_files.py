@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from pipedec_cli.data.cache import cache_folder
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.writing import cache_folder
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.model.arguments import computes_bfloat16

@@ -25,6 +25,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Record
 from pipedec_cli.model.text import TextCodec, prompt_around
+from pipedec_cli.objects.questions import Text
 from pipedec_cli.objects.rows import BlindPlan, Rows
 from pipedec_cli.objects.tree import tree_of
 
@@ -365,9 +366,11 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(
     shots = (Record("1", "Text {source}", "", (), (), "d:1", target_fields=answers),)
     asked = {
         "chat": Rows(tree_of(ROWS[:2])),
-        "questions": Rows(tree_of(()), ("What is cheap?", "What is it?", "Who?")),
+        "questions": Rows(
+            questions=(Text("What is cheap?"), Text("What is it?"), Text("Who?"))
+        ),
         "shots": Rows(tree_of(ROWS), shots=shots),
-        "question": Rows(tree_of(()), ("a Mill",)),
+        "question": Rows(questions=(Text("a Mill"),)),
         "lists": Rows(tree_of(ROWS)),
     }[form]
     for template in (None, "Text: {source} Q: {question} A:", "{source}\n{question}"):

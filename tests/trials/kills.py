@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipedec_cli.cli.app import main
+from pipedec_cli.data.cache import cache_folder
 from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.trained import checkpoints, is_model
 from pipedec_cli.data.workspace import read_split
-from pipedec_cli.data.writing import cache_folder, write_json_lines
+from pipedec_cli.data.writing import write_json_lines
 
 #: Imported before the first fork.
 HEAVY: Final = (
