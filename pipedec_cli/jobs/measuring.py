@@ -88,9 +88,7 @@ def measure(
         The entries that took part, filled in with what was measured, and under which
         conditions.
     """
-    from pipedec_cli.model.engine.native import store  # with torch
-
-    store.settle()  # what is written now would cost the first passes time
+    _end_writing()
     contest = _Contest(settings, listen, forced, list(entries))
     device = str(checkpoint.device)
     timings = {}
@@ -148,6 +146,13 @@ def _by_size(
         if name in by_name:
             by_size[size] = by_name[name]
     return by_size
+
+
+def _end_writing() -> None:
+    """Wait until the packed weights of all models are in the cache: writing them would cost the first passes time."""
+    from pipedec_cli.model.engine.native import store  # it needs torch
+
+    store.settle()
 
 
 @dataclass
