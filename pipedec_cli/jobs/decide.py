@@ -65,9 +65,12 @@ def decide(
     from pipedec_cli.model.arguments import check_texts
 
     sources = check_texts(texts)
+    if isinstance(questions, str | Question) or not isinstance(questions, Iterable):
+        raise UserError(f"the questions are {questions!r}", todo="give a list of them")
     checked = check_questions(map(_question, questions))
-    if not temperature > 0:
-        raise UserError(f"temperature is {temperature}", todo="give more than 0")
+    if not isinstance(temperature, int | float) or not temperature > 0:
+        what = f"temperature is {temperature!r}"
+        raise UserError(what, todo="give a number above 0")
     settings = settings_for(model, dtype=dtype, device=device)
     decoder = deciding(
         taken(model, settings), checked, temperature=temperature, prior=prior

@@ -101,7 +101,9 @@ def blind_rows(settings: GenerateSettings, given: GivenSchema | None = None) -> 
         _warn_of_unfilled(records, fields, location)
     records = [with_values(record, fields) for record in records]
     shots = tuple(choose_shots(records, fields, count))
-    questions = tuple(Text(question) for question in dict.fromkeys(settings.ask))
+    questions = tuple(
+        Text(question, grounded=False) for question in dict.fromkeys(settings.ask)
+    )
     given = given or GivenSchema(None, "the schema")
     return Rows(
         tree, questions, shots, given.schema, given.where, of_class=given.of_class

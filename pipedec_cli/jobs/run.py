@@ -475,7 +475,7 @@ def _warn_of_values(run: Run, read_off: Mapping[bool, int]) -> None:
         todo = f"--shots FILE:4 shows the model four examples, and {todo}"
     count = read_off[True] + read_off[False]
     if not count:
-        log.warning(f"no value was found; {todo}")
+        log.warning(f"no value was found in the texts; {todo}")
     elif read_off[False] >= read_off[True]:
         what = "values that are not in their text, or as long as a sentence"
         log.warning(f"{what}: {read_off[False]:,} of {count:,}; {todo}")

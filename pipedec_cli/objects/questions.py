@@ -34,6 +34,12 @@ class Question:
 
     kind: ClassVar[Kind]
 
+    def __post_init__(self) -> None:
+        """Refuse a name or instructions that are no text, by a UserError."""
+        for what in (self.name, self.instructions):
+            if not isinstance(what, str):
+                raise UserError(f"a question has {what!r}", todo="give it a text there")
+
     @property
     def options(self) -> tuple[Option, ...]:
         """The answers that are known, in the order in which the question names them; () if the answer is written."""
@@ -76,6 +82,8 @@ class Choice(Question):
     kind: ClassVar[Kind] = "choice"
 
     def __post_init__(self) -> None:
+        Question.__post_init__(self)
+        _check_given(self.name, self.choices)
         _check_options(self.name, self.options, MOST_OPTIONS)
 
     @property
@@ -99,6 +107,8 @@ class Score(Question):
     kind: ClassVar[Kind] = "score"
 
     def __post_init__(self) -> None:
+        Question.__post_init__(self)
+        _check_given(self.name, self.levels)
         _check_options(self.name, self.options, MOST_LEVELS)
 
     @property
@@ -115,9 +125,9 @@ class Score(Question):
 
 @dataclass(frozen=True, slots=True)
 class Text(Question):
-    """A question whose answer is written. A `grounded` one is a part of the text, or there is none."""
+    """A question whose answer is written. If it is `grounded`, its answer is a part of the text, or there is none; else the model words it."""
 
-    grounded: bool = False
+    grounded: bool = True
 
     kind: ClassVar[Kind] = "text"
 
@@ -152,6 +162,18 @@ def _listed(options: Sequence[Option], lead: str) -> str:
         meaning = meanings[label]
         lines.append(f"{label} ({meaning})" if meaning else label)
     return f"{lead}:\n" + "\n".join(lines) + end.removeprefix(".")
+
+
+def _check_given(name: str, given: object) -> None:
+    """Raise a UserError unless the answers of a question are a list of texts or `Option`s."""
+    where = f"the question {name!r}"
+    todo = "give a list of texts or of Option"
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise UserError(f"its answers are {given!r}", where=where, todo=todo)
+    for answer in given:
+        label = answer.label if isinstance(answer, Option) else answer
+        if not isinstance(label, str):
+            raise UserError(f"an answer is {answer!r}", where=where, todo=todo)
 
 
 def _check_options(name: str, options: Sequence[Option], most: int) -> None:

@@ -477,7 +477,8 @@ def _rows(request: Request, made: Sequence[Slot]) -> Iterator[dict[str, Any]]:
     openings, rows = request.grid.openings, request.grid.subsequences
     for number, at, token, *_ in made:
         label = openings[number - 1].label if openings else ""
-        ended = any(row.ended for row in rows[number - 1 : number])
-        is_end = any(row.end == at for row in rows[number - 1 : number])
-        text = "" if is_end else request.decoder.text.decode([token])
+        ended = False
+        for row in rows[number - 1 : number]:  # a row that repeats others is dropped
+            ended = row.ended and at == row.start + len(row.tokens)
+        text = "" if ended else request.decoder.text.decode([token])
         yield {"row": number, "time": at, "text": text, "ended": ended, "label": label}

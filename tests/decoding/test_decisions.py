@@ -258,6 +258,9 @@ def test_words_of_users_are_text_and_never_template(plain):
         (lambda: Choice("kind", choices=("a", "b" * 3_000)), "kind"),
         (lambda: Score("anger", levels=[str(n) for n in range(11)]), "anger"),
         (lambda: Score("anger", levels=("low", "Low")), "anger"),
+        (lambda: Choice("kind", choices="ab"), "kind"),
+        (lambda: Choice("kind", choices=(1, 2)), "kind"),
+        (lambda: Score("anger", levels=None), "anger"),
     ],
 )
 def test_answers_that_cannot_be_told_apart_or_are_too_many_are_refused(make, where):
@@ -266,8 +269,15 @@ def test_answers_that_cannot_be_told_apart_or_are_too_many_are_refused(make, whe
     assert where in caught.value.where
 
 
+@pytest.mark.parametrize("words", [(3, ""), ("open", 3), ("open", None)])
+def test_a_name_and_instructions_are_texts(words):
+    with pytest.raises(UserError):
+        Predicate(*words)
+
+
 @pytest.mark.parametrize(
-    "questions", [[], [Predicate(" ")], [Predicate("a"), Choice("a", choices="bc")]]
+    "questions",
+    [[], [Predicate(" ")], [Predicate("a"), Choice("a", choices=["b", "c"])]],
 )
 def test_questions_need_names_of_their_own(plain, questions):
     with pytest.raises(UserError):

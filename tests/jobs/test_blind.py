@@ -350,7 +350,7 @@ def test_an_answer_that_a_limit_cuts_is_kept_as_far_as_it_goes(place):
     assert f"cut short: {len(cut)} by time_max" in told
     assert "values of fields lost" not in told
     plain = load(str(place / "model"), device="cpu")
-    decoder = blind_decoder(plain, Rows(questions=(Text("Who?"),)))
+    decoder = blind_decoder(plain, Rows(questions=(Text("Who?", grounded=False),)))
     assert decoder.method().limits.time_max == 64
 
 

@@ -60,6 +60,9 @@ def test_a_notebook_shows_each_answer_as_text(model):
         {"model": "no-such-model"},
         {"dtype": "float8"},
         {"temperature": 0.0},
+        {"temperature": "hot"},
+        {"questions": QUESTIONS[0]},
+        {"questions": "Is it open?"},
     ],
 )
 def test_what_cannot_be_used_is_refused_before_an_answer_is_asked_for(model, given):

@@ -367,10 +367,14 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(
     asked = {
         "chat": Rows(tree_of(ROWS[:2])),
         "questions": Rows(
-            questions=(Text("What is cheap?"), Text("What is it?"), Text("Who?"))
+            questions=(
+                Text("What is cheap?", grounded=False),
+                Text("What is it?", grounded=False),
+                Text("Who?", grounded=False),
+            )
         ),
         "shots": Rows(tree_of(ROWS), shots=shots),
-        "question": Rows(questions=(Text("a Mill"),)),
+        "question": Rows(questions=(Text("a Mill", grounded=False),)),
         "lists": Rows(tree_of(ROWS)),
     }[form]
     for template in (None, "Text: {source} Q: {question} A:", "{source}\n{question}"):

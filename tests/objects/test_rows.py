@@ -313,7 +313,9 @@ def test_examples_keep_their_line_breaks_as_the_text_does(plain):
 
 
 def test_an_answer_to_a_users_question_is_written_and_never_scored(plain):
-    decoder = blind_decoder(plain, Rows(questions=(Text("Is it open?"),)))
+    decoder = blind_decoder(
+        plain, Rows(questions=(Text("Is it open?", grounded=False),))
+    )
     decoder._engines[1] = Told(decoder, ["none"], {1: "none that I know of"})
     method = decoder.method(time_max=20)
     assert all(

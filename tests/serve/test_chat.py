@@ -30,3 +30,15 @@ def test_an_object_is_streamed_by_its_values(chat):  # noqa: F811
         ):
             assert stands_in(earlier, later)
     assert pieces > len(SOURCES), "some come in pieces"
+
+
+def test_the_tokens_of_a_choice_that_is_taken_as_a_whole_are_its_text(chat):  # noqa: F811
+    schema = {"properties": {"food": {"enum": ["Thai food", "pub food"]}}}
+    rows = {"stream_options": {"pipedec_rows": True}}
+    told = {"response_format": form_of({"type": "object", **schema})}
+    *parts, _ = chat.chat(SOURCES[0], stream=True, extra_body=rows, **told)
+    tokens = [token for part in parts for token in part.pipedec_rows]
+    text = "".join(token["text"] for token in tokens)
+    assert text.replace(" ", "") in ("Thaifood", "pubfood", "none")
+    assert [token["ended"] for token in tokens].count(True) == 1
+    assert tokens[-1]["ended"]
