@@ -30,6 +30,7 @@ from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.trained import checkpoints, is_model
 from pipedec_cli.data.workspace import read_split
 from pipedec_cli.data.writing import write_json_lines
+from pipedec_cli.model.engine.native import store
 
 #: Imported before the first fork.
 HEAVY: Final = (
@@ -108,6 +109,9 @@ class Pack(Generate):
     """Weights that are packed, and kept in a cache that holds nothing but kernels."""
 
     command = "generate --model {ground}/wide --text red --max-tokens 2 --dtype int8 --out {folder}/out.jsonl"
+    again = (
+        (),
+    )  # the weights are packed once more, also where the line was whole before the kill
     late_each = 1
 
     def prepare(self, folder: Path) -> None:
@@ -306,7 +310,10 @@ def run(
                 os.dup2(file.fileno(), stream)
         os.environ.update(environment or {})
         sys.argv = ["pipedec", *words]
-        main()
+        try:
+            main()
+        finally:  # a process waits for its threads, but not one that ends by os._exit
+            store.settle()
 
     child = forked(work)
     if after is not None:
@@ -456,7 +463,6 @@ def start() -> None:
     }
     for name in HEAVY.split():
         importlib.import_module(name)
-    from pipedec_cli.model.engine.native import store
 
     store.FEWEST_BYTES = 1 << 24  # so that the model of `Pack` need not be large
     faults = 0
