@@ -1,5 +1,5 @@
 # `pipedec serve` on a CPU, not as root. PIP_EXTRA_INDEX_URL may name torch's index of CPU wheels, which are much smaller.
-# docs/serve.md says how to build it and to run it.
+# docs/container.md says how to build it and to run it.
 FROM python:3.12-slim
 ARG PIP_EXTRA_INDEX_URL
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*

@@ -46,7 +46,7 @@ def run(
 
 
 def refused(*arguments: object, **options: Any) -> str:
-    """The one line that a command line is refused with; its words are those of its entry in refusals.txt."""
+    """The one line that a command line is refused with; its words are those of its entry in words.txt."""
     with refusing() as raised:
         run(*arguments, **options)
     return str(raised.value)

@@ -45,6 +45,12 @@ def blind_decoder(
     )
 
 
+def plan_of(decoder: Decoder) -> BlindPlan:
+    """The plan of a decoder that `blind_decoder` has made."""
+    assert decoder.blind is not None, "it has no blind rows"
+    return decoder.blind
+
+
 def _refuse_others(plain: Decoder) -> None:
     """Raise a UserError unless `plain` is an ordinary decoder-only model: one that reads a prompt and writes one text."""
     name = plain.checkpoint.name

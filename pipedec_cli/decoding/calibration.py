@@ -12,10 +12,11 @@ import numpy as np
 
 from pipedec_cli.data.fields import Keys, leaves, path_name, text_of, value_texts
 from pipedec_cli.data.records import Record
+from pipedec_cli.decoding.blind import plan_of
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.metrics.choices import Decided, calibration_error
 from pipedec_cli.objects.asked import Asked
-from pipedec_cli.objects.codec import four_digits
+from pipedec_cli.objects.codec import Answered, four_digits
 from pipedec_cli.objects.rows import BlindPlan
 from pipedec_cli.objects.tree import Part
 from pipedec_cli.pipeline.decode import Finished
@@ -51,6 +52,19 @@ class _Key:
 
     tried: list[Tried] = set_field(default_factory=list)
     decided: list[Decided] = set_field(default_factory=list)
+
+    def add(self, asked: Asked, answered: Answered, truth: str) -> None:
+        """Add what the row of the key has answered for a record, whose right answer is `truth`, "" for none."""
+        decided = None
+        shares = answered.probabilities.get(path_name(asked.place))
+        if shares:
+            decided = Decided(shares, truth)
+            self.decided.append(decided)
+        text = answered.texts[asked.at]
+        if text != "":
+            confidence = answered.rows[asked.at].value_confidence
+            is_right = _is_same(asked, text, truth)
+            self.tried.append(Tried(confidence, is_right, decided))
 
 
 class Tempered(NamedTuple):
@@ -100,8 +114,7 @@ def calibrate(
     A `prior` is subtracted before; see `find_priors`. `advance` is called after each
     record that is answered.
     """
-    plan = decoder.blind
-    assert plan is not None, "thresholds are for blind rows"
+    plan = plan_of(decoder)
     plan.thresholds = (ALL,) * len(plan.asked)
     plan.choices = learn_choices(plan, records)
     plan.temperatures = {}
@@ -117,16 +130,7 @@ def calibrate(
         answered = plan.answers(event.grid)
         right = rights[event.example]
         for key, asked in zip(keys, plan.asked, strict=True):
-            text = answered.texts[asked.at]
-            truth = right.get(asked.place, "")
-            shares = answered.probabilities.get(path_name(asked.place))
-            decided = Decided(shares, truth) if shares else None
-            if decided is not None:
-                key.decided.append(decided)
-            if text != "":
-                confidence = answered.rows[asked.at].value_confidence
-                is_right = _is_same(asked, text, truth)
-                key.tried.append(Tried(confidence, is_right, decided))
+            key.add(asked, answered, right.get(asked.place, ""))
     tempered = _temper(plan, keys)
     thresholds = []
     for asked, key in zip(plan.asked, keys, strict=True):
@@ -192,8 +196,7 @@ def _slope(logits: Any, right: int, inverse: float) -> float:
 
 def find_priors(decoder: Decoder) -> None:
     """Have choices count by how much more probable the source makes them: score them behind an empty one."""
-    plan = decoder.blind
-    assert plan is not None, "priors are for blind rows"
+    plan = plan_of(decoder)
     plan.priors = {}
     for event in decoder.run([""], decoder.method(), 1):
         if not isinstance(event, Finished):

@@ -24,11 +24,11 @@ from msgspec import Struct
 from pipedec_cli.data.fields import path_name
 from pipedec_cli.data.places import places_of
 from pipedec_cli.data.records import Generated
-from pipedec_cli.decoding.blind import blind_decoder
+from pipedec_cli.decoding.blind import blind_decoder, plan_of
 from pipedec_cli.decoding.calibration import find_priors
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.objects.questions import YES, Kind, Question, check_questions
-from pipedec_cli.objects.rows import BlindPlan, Rows
+from pipedec_cli.objects.rows import Rows
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -86,12 +86,6 @@ def deciding(
     if prior:
         find_priors(decoder)
     return decoder
-
-
-def plan_of(decoder: Decoder) -> BlindPlan:
-    """The plan of a decoder of blind rows."""
-    assert decoder.blind is not None, "known answers are scored in blind rows"
-    return decoder.blind
 
 
 def decide(

@@ -83,8 +83,7 @@ class Choice(Question):
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
-        _check_given(self.name, self.choices)
-        _check_options(self.name, self.options, MOST_OPTIONS)
+        _check_answers(self.name, self.choices, MOST_OPTIONS)
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -108,8 +107,7 @@ class Score(Question):
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
-        _check_given(self.name, self.levels)
-        _check_options(self.name, self.options, MOST_LEVELS)
+        _check_answers(self.name, self.levels, MOST_LEVELS)
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -164,7 +162,7 @@ def _listed(options: Sequence[Option], lead: str) -> str:
     return f"{lead}:\n" + "\n".join(lines) + end.removeprefix(".")
 
 
-def _check_given(name: str, given: object) -> None:
+def _check_types(name: str, given: object) -> None:
     """Raise a UserError unless the answers of a question are a list of texts or `Option`s."""
     where = f"the question {name!r}"
     todo = "give a list of texts or of Option"
@@ -176,8 +174,10 @@ def _check_given(name: str, given: object) -> None:
             raise UserError(f"an answer is {answer!r}", where=where, todo=todo)
 
 
-def _check_options(name: str, options: Sequence[Option], most: int) -> None:
+def _check_answers(name: str, given: Sequence[str | Option], most: int) -> None:
     """Raise a UserError unless there are two answers or more, not too many, each with a text of its own."""
+    _check_types(name, given)
+    options = _options(given)
     where = f"the question {name!r}"
     if not 2 <= len(options) <= most:
         what = f"has {len(options):,} answers"
