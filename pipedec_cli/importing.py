@@ -3,6 +3,9 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+
+_freeze_once = cache(gc.freeze)
 
 
 @contextmanager
@@ -15,6 +18,5 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
-            gc.freeze()
+        _freeze_once()
         gc.enable()
