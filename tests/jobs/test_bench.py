@@ -79,12 +79,8 @@ def test_a_gguf_file_is_timed_as_it_is_stored(tmp_path):
     path = written(tmp_path, dtype="Q4_0")
     dtypes = ("--dtypes", "stored,int8", "--json")
     content = json.loads(run("bench", "--model", path, *FEW, *dtypes).stdout)
-    assert {each["name"]: each["settings"]["dtype"] for each in content["entries"]} == {
-        "sequential": "stored",
-        "Δt = 1": "stored",
-        "sequential, int8": "int8",
-        "Δt = 1, int8": "int8",
-    }
+    kinds = [each["settings"]["dtype"] for each in content["entries"]]
+    assert kinds == ["stored", "stored", "int8", "int8"]
     (absent,) = content["conditions"]["absent"]
     assert absent["name"] == "transformers"
 
