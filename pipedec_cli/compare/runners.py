@@ -272,6 +272,8 @@ class EngineRunner:
     @property
     def settings(self) -> Mapping[str, str]:
         """Kernels, schedule, bounds and dtype."""
+        from pipedec_cli.model.arguments import name_of
+
         method = self.method
         weights = self.decoder.weights
         settings = {"kernels": weights.kernels, "schedule": method.schedule.name}
@@ -282,7 +284,7 @@ class EngineRunner:
         for name, bound in asdict(method.limits).items():
             if bound is not None:
                 settings[name] = str(bound)
-        settings["dtype"] = str(weights.dtype).removeprefix("torch.")
+        settings["dtype"] = name_of(weights.dtype)
         return settings
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:

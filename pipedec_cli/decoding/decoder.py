@@ -428,7 +428,12 @@ def load(
     if dtype is None:
         dtype, checkpoint = _load_by_default(str(name), where, consume=consume)
     else:
-        checkpoint = _load_in(dtype, str(name), where, consume=consume)
+        try:
+            checkpoint = _load_in(dtype, str(name), where, consume=consume)
+        except BuildError as error:
+            what = f"{dtype} cannot be had here: {error}"
+            todo = "use --dtype bfloat16 or float32"
+            raise UserError(what, where=name, todo=todo) from error
     return Decoder(
         checkpoint,
         batch_size=batch_size,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import product
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -118,7 +119,14 @@ def _plan(
 
 def _in_words(name: str, checkpoint: Checkpoint) -> str:
     """The model with its size, and whether its weights are fresh."""
-    parameters = sum(weight.numel() for weight in checkpoint.model.parameters())
+    from pipedec_cli.model.engine.native.blocks import Blocks
+
+    weights = {*checkpoint.model.parameters()}
+    for module in checkpoint.model.modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Blocks):
+            weights.add(weight)
+    parameters = sum(prod(weight.shape) for weight in weights)
     words = f"{name}, {parameters / 1e6:.0f} M parameters"
     if checkpoint.name != name:
         return f"{words}, fresh weights of a {checkpoint.backbone.name}"
@@ -154,12 +162,13 @@ def loaded(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
             save_checkpoint(fresh, Path(folder))
             name = folder
         decoders = []
-        # Only transformers runs the loaded model itself.
-        consume = "transformers" not in settings.compare
+        # Only transformers runs the loaded model itself, which has no blocks.
+        has_peer = "transformers" in settings.compare
         tokens = max(settings.batch_sizes) * (settings.source or _SOURCE)
         for dtype in settings.dtypes:
             if device == "cpu":
                 require_room(name, dtype, tokens)
+            consume = dtype == "stored" or not has_peer
             decoders.append(load(name, dtype=dtype, device=device, consume=consume))
         warn_uncompiled(decoders[0].checkpoint)
         yield decoders

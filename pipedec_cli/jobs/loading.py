@@ -48,6 +48,7 @@ from pipedec_cli.data.tables import lines_path
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.events import Listen, silent, stage
+from pipedec_cli.importing import uncollected
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.objects.json_schema import GivenSchema, load_schema, tree_in
 from pipedec_cli.objects.schema import learn_schema, read_short, settled
@@ -450,6 +451,7 @@ def _fitted_records(
     return records
 
 
+@uncollected()
 def load_decoder(
     settings: GenerateSettings,
     *,

@@ -16,6 +16,7 @@ from pipedec_cli.jobs.settings import (
     Settings,
     Size,
     Sizes,
+    StoredDtype,
     Threads,
     WorkflowSettings,
     argument,
@@ -131,9 +132,9 @@ class BenchSettings(Settings):
     delays: Sizes = option(
         (1,), "Δt to try, commas between.", read=rising, metavar="N,N"
     )
-    dtypes: Annotated[tuple[Dtype, ...], Meta(min_length=1)] = _speed(
+    dtypes: Annotated[tuple[StoredDtype, ...], Meta(min_length=1)] = _speed(
         ("float32",),
-        "The dtypes of our weights, commas between; the peers take the first.",
+        "The dtypes of our weights, commas between; of a GGUF file also stored. The peers take the first.",
         read=listed,
         metavar="NAMES",
     )

@@ -22,6 +22,11 @@ STORED: Final = torch.uint8
 DTYPES["stored"] = STORED
 
 
+def name_of(dtype: torch.dtype) -> str:
+    """The name of a dtype in `DTYPES`."""
+    return next(name for name, known in DTYPES.items() if known == dtype)
+
+
 def check_positive_int(
     name: str, value: Any, otherwise: str | None = None
 ) -> int | None:

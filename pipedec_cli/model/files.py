@@ -205,22 +205,28 @@ def read_folder(
     dtype: torch.dtype,
     computed: torch.dtype,
     files: Sequence[Path] = (),
+    weights: Path | None = None,
 ) -> tuple[BareModel, FileTokenizer, Any] | None:
     """Read a model for the compiled kernels from a folder's own files.
 
     Returns the model, whose small weights are in `dtype`, the tokenizer, and our
     settings in config.json; None if transformers is needed for something. `computed` is
     the dtype that the kernels are to compute in. The folder of a GGUF model has no
-    weights: they are in `files`.
+    weights: they are in `files`; those of a folder in the cache are in `weights`,
+    another folder.
     """
     try:
-        return _read_fitting(folder, dtype, computed, files)
+        return _read_fitting(folder, dtype, computed, files, weights or folder)
     except Exception:  # whatever does not fit: transformers says it in its words
         return None
 
 
 def _read_fitting(
-    folder: Path, dtype: torch.dtype, computed: torch.dtype, files: Sequence[Path]
+    folder: Path,
+    dtype: torch.dtype,
+    computed: torch.dtype,
+    files: Sequence[Path],
+    weighty: Path,
 ) -> tuple[BareModel, FileTokenizer, Any] | None:
     """The model, the tokenizer and our settings of a folder, as in `read_folder`; None, or any error, if something does not fit."""
     content = json.loads((folder / CONFIG).read_bytes())
@@ -238,7 +244,7 @@ def _read_fitting(
         weights = read_weights(folder, mappings, dtype)
         model = BareModel(config, weights, dtype, mappings)
     else:
-        model = read_bare(folder, config, dtype)
+        model = read_bare(weighty, config, dtype)
     check_whole(model, tokenizer, folder, computed)
     return model, tokenizer, content.get(KEY)
 

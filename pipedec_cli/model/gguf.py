@@ -1,27 +1,22 @@
 """Models in GGUF files. The first reading leaves a folder in transformers' format in the user's cache."""
 
 import errno
-import json
-import os
 import re
-import shutil
 import struct
-import time
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from math import prod
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import torch
 from safetensors.torch import save_file
 
-from pipedec_cli.data.cache import cache_folder, is_own, make_own_folder
+from pipedec_cli.data.cache import cache_folder
 from pipedec_cli.data.errors import UserError, first_line, is_out_of_space
-from pipedec_cli.data.trained import UNFINISHED, is_gguf
+from pipedec_cli.data.trained import is_gguf
 from pipedec_cli.model.families import check_config
 from pipedec_cli.model.gguf_weights import (
     Place,
@@ -31,8 +26,8 @@ from pipedec_cli.model.gguf_weights import (
     untied,
     write_places,
 )
+from pipedec_cli.model.kept import kept_folder
 from pipedec_cli.model.notes import remembered_sha256
-from pipedec_cli.model.pretrained import quiet
 
 #: The most bytes of a header.
 _LONGEST: Final = 1 << 26
@@ -202,10 +197,6 @@ _OTHER: Final = re.compile(
 _VERSION: Final = 3
 #: A part of a model that llama.cpp's gguf-split has written.
 _PART: Final = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.gguf)", re.IGNORECASE)
-#: The sizes and times of all files of a folder in the cache. It is written last.
-_FILES: Final = ".files"
-#: Seconds after which an unfinished folder belongs to no process that is still alive.
-_ABANDONED: Final = 86_400
 #: A tensor with a divisor for each frequency of a Llama 3. The config has the largest
 #: divisor, and the numbers of `LLAMA3`.
 ROPE_FACTORS: Final = "rope_freqs.weight"
@@ -278,50 +269,12 @@ def loadable(name: str, *, is_bare: bool = False) -> str:
     files = local_files(name)
     try:
         version = f"{_VERSION}-bare" if is_bare else str(_VERSION)
-        folder = cache_folder() / "models" / f"{content_sha256(files)}-{version}"
-        if not _is_whole(folder):
-            make_own_folder(folder.parent)
-            _remove_abandoned(folder.parent)
-            _make_folder(files, folder, is_bare=is_bare)
+        named = f"{content_sha256(files)}-{version}"
+        folder = kept_folder(named, partial(_read, files, is_bare=is_bare))
     except Exception as error:
         _raise_plainly(error, name)
         raise
     return str(folder)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove from a folder the unfinished folders of processes that ended long ago."""
-    for left in folder.glob(f"{UNFINISHED}*"):
-        if time.time() - left.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _make_folder(files: Sequence[Path], folder: Path, *, is_bare: bool) -> None:
-    """Write the model of GGUF files into a folder, which is there as a whole or not at all.
-
-    It is written beside its place, and moved there at the end.
-    """
-    with TemporaryDirectory(dir=folder.parent, prefix=UNFINISHED) as unfinished:
-        made = Path(unfinished) / "model"
-        made.mkdir(mode=0o700)
-        with quiet():
-            _read(files, made, is_bare=is_bare)
-        for path in made.iterdir():
-            with path.open("rb") as written:
-                os.fsync(written.fileno())
-        # The list of files comes after all of them are on disk.
-        states = {path.name: _size_and_time(path) for path in made.iterdir()}
-        (made / _FILES).write_text(json.dumps(states), encoding="utf-8")
-        with suppress(OSError):  # another process was faster, and reads it already
-            made.rename(folder)
-        if not _is_whole(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            made.rename(folder)
-
-
-def _size_and_time(path: Path) -> list[int]:
-    state = path.stat()
-    return [state.st_size, state.st_mtime_ns]
 
 
 def _raise_plainly(error: Exception, name: str) -> None:
@@ -342,15 +295,6 @@ def _raise_plainly(error: Exception, name: str) -> None:
         what = f"cannot be read, or kept in the cache: {error}"
         todo = "let XDG_CACHE_HOME name a folder"
         raise UserError(what, where=name, todo=todo) from error
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether a folder in the cache is the user's own and has all files that were written, unchanged."""
-    with suppress(OSError, ValueError, AttributeError):
-        listed = json.loads((folder / _FILES).read_text(encoding="utf-8"))
-        states = {name: _size_and_time(folder / name) for name in listed}
-        return states == listed and is_own(folder)
-    return False
 
 
 def _read(files: Sequence[Path], folder: Path, *, is_bare: bool) -> None:

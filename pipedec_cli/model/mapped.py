@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 import torch
@@ -20,6 +20,8 @@ DTYPES: Final = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
+#: The most bytes of a header.
+_LONGEST: Final = 1 << 27
 
 
 class Mapping:
@@ -32,10 +34,6 @@ class Mapping:
             self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         _MAPPINGS.add(self)
-
-    def bytes(self, first: int, size: int) -> bytes:
-        """So many bytes of the file, from one on."""
-        return self._memory[first : first + size]
 
     def tensor(self, dtype: torch.dtype, shape: tuple[int, ...], first: int) -> Tensor:
         """A tensor of this dtype and shape whose numbers begin at the byte `first` of the file: a part of it, no copy.
@@ -85,6 +83,26 @@ def release(tensor: Tensor) -> None:
             return
 
 
+class SafetensorsHeader(NamedTuple):
+    """What a safetensors file says of its tensors, by their names, and the byte where it ends: there the numbers begin."""
+
+    end: int
+    tensors: dict[str, Any]
+
+
+def read_safetensors_header(path: Path) -> SafetensorsHeader:
+    """The header of a safetensors file, unchecked: whatever a damaged file raises.
+
+    It is read by itself: safetensors maps the file, which fails where memory is
+    smaller.
+    """
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        tensors = json.loads(file.read(min(size, _LONGEST)))
+    tensors.pop("__metadata__", None)
+    return SafetensorsHeader(8 + size, tensors)
+
+
 def read_safetensors(mapping: Mapping) -> Iterator[tuple[str, Tensor]]:
     """The weights of a mapped safetensors file, each with its name and a part of the file; a ValueError if some are codes.
 
@@ -92,12 +110,11 @@ def read_safetensors(mapping: Mapping) -> Iterator[tuple[str, Tensor]]:
     """
     with safe_open(mapping.path, "pt") as file:  # refuses what is damaged
         names = [*file.keys()]  # it is no dict
-    size = int.from_bytes(mapping.bytes(0, 8), "little")
-    header = json.loads(mapping.bytes(8, size))
+    header = read_safetensors_header(mapping.path)
     for name in names:
-        entry = header[name]
+        entry = header.tensors[name]
         if entry["dtype"] not in DTYPES:
             raise ValueError(f"{name} holds codes of numbers")
-        first = 8 + size + entry["data_offsets"][0]
+        first = header.end + entry["data_offsets"][0]
         shape = tuple(entry["shape"])
         yield name, mapping.tensor(DTYPES[entry["dtype"]], shape, first)

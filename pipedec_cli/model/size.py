@@ -1,12 +1,11 @@
 """What a model takes in memory, by the headers of its files: nothing is loaded for it."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import psutil
 
@@ -15,6 +14,7 @@ from pipedec_cli.data.trained import is_gguf
 from pipedec_cli.model.arguments import DTYPES
 from pipedec_cli.model.engine.native.kinds import INTEGERS, Kind
 from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.mapped import read_safetensors_header
 
 #: A model of fewer bytes fits anywhere, and nothing is said of it.
 SMALL: Final = 10**9
@@ -22,8 +22,6 @@ SMALL: Final = 10**9
 _MOST_GROWTH: Final = 8
 #: Bytes of a process without weights: libraries, the tokenizer, buffers of a call.
 _BASE: Final = 300_000_000
-#: The most bytes of a header.
-_LONGEST: Final = 1 << 27
 #: Matrices that make keys and values in a decoder, as transformers and llama.cpp name them.
 _CACHED: Final = re.compile(
     r"(?!.*\bencoder\.).*(\b[kv]_proj|Attention\.[kv]|\.attn_[kv])\.weight"
@@ -128,17 +126,8 @@ def _shapes(file: Path) -> Iterator[tuple[str, Sequence[int]]]:
         for name, (shape, _, _) in read_header(file).tensors.items():
             yield name, shape
         return
-    for name, entry in _header(file).items():
+    for name, entry in read_safetensors_header(file).tensors.items():
         yield name, entry["shape"]
-
-
-def _header(file: Path) -> dict[str, Any]:
-    """What safetensors says of its tensors. It is read by itself: safetensors maps the file, which fails where memory is smaller."""
-    with file.open("rb") as opened:
-        size = int.from_bytes(opened.read(8), "little")
-        header: dict[str, Any] = json.loads(opened.read(min(size, _LONGEST)))
-    header.pop("__metadata__", None)
-    return header
 
 
 def is_bfloat16(folder: Path) -> bool:
@@ -146,7 +135,8 @@ def is_bfloat16(folder: Path) -> bool:
     dtypes = set[str]()
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         for file in folder.glob("model*.safetensors"):
-            dtypes |= {entry["dtype"] for entry in _header(file).values()}
+            header = read_safetensors_header(file)
+            dtypes |= {entry["dtype"] for entry in header.tensors.values()}
     return dtypes == {"BF16"}
 
 

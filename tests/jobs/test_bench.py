@@ -18,6 +18,8 @@ from pipedec_cli.view.results import bench_sheets
 from tests.checkpoints import tiny_checkpoint
 from tests.compare.decoders import entry, timing
 from tests.jobs.report.reports import conditions
+from tests.model.engines import needs_int8
+from tests.model.test_gguf import written
 from tests.running import refused, run
 
 FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12")
@@ -69,6 +71,17 @@ def test_json_compares_the_decoders_on_forced_lengths(folder):
     )  # (3 − 1) · Δt + 4 tokens and an <eos>
     assert {speed["batch_size"] for speed in decoders["Δt = 1"]["speed"]} == {1, 2}
     assert set(content["conditions"]["rows"]) == {"float32", "bfloat16"}
+
+
+@pytest.mark.extra("gguf")
+@needs_int8
+def test_a_gguf_file_is_timed_as_it_is_stored(tmp_path):
+    path = written(tmp_path, dtype="Q4_0")
+    dtypes = ("--dtypes", "stored,int8", "--json")
+    content = json.loads(run("bench", "--model", path, *FEW, *dtypes).stdout)
+    kinds = [each["settings"]["dtype"] for each in content["entries"]]
+    assert kinds == ["stored", "stored", "int8", "int8"]
+    assert content["conditions"]["absent"][0]["name"] == "transformers"
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Folders that an older transformers wrote: mapped as well, and computed as its whole models are."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,8 +13,9 @@ from pipedec_cli.decoding.decoder import load
 from pipedec_cli.model.bare import BareModel
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.ropes import frequencies_of
+from tests.checkpoints import change
 from tests.model.engines import needs_kernels
-from tests.model.test_files import TEXTS, saved
+from tests.model.test_files import DECODE, TEXTS, saved
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -61,6 +64,25 @@ def test_a_folder_of_an_older_transformers_is_mapped_and_writes_the_same(
         for decoder in (mapped, whole)
     ]
     assert made[0] == made[1]
+
+
+@needs_kernels
+def test_what_transformers_says_of_a_folder_is_kept(tmp_path):
+    folder = aged(saved(tmp_path / "model", "llama, no panel"))
+    first = load(folder, device="cpu").texts(["w3 w9"])
+    command = [sys.executable, "-c", DECODE, str(folder)]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    tokens, imported = json.loads(ran.stdout)
+    assert (tokens[0], imported) == ([text.tokens for text in first], [])
+
+
+@needs_kernels
+def test_what_transformers_says_of_a_folder_that_changed_is_asked_again(tmp_path):
+    folder = aged(saved(tmp_path / "model", "llama, no panel"))
+    ends = [load(folder, device="cpu").checkpoint.ends]
+    change(folder / "generation_config.json", eos_token_id=[1, 5])
+    ends.append(load(folder, device="cpu").checkpoint.ends)
+    assert ends == [(2,), (2, 1, 5)]
 
 
 @pytest.mark.parametrize("kind", ["linear", "llama3"])

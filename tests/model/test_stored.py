@@ -65,6 +65,14 @@ def test_a_file_starts_alike_when_it_is_read_again(tmp_path):
     assert logits(load(path, device="cpu")).equal(logits(load(path, device="cpu")))
 
 
+def test_without_kernels_blocks_are_refused_where_they_are_asked_for(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+    with refusing():
+        load(written(tmp_path, dtype="int8"), dtype="stored")
+
+
 def test_only_gguf_files_are_stored_in_blocks(tmp_path):
     with refusing():
         load(tmp_path, dtype="stored", device="cpu")

@@ -146,12 +146,15 @@ def _transformers(
     """The peer transformers, in the checkpoint's dtype or in bfloat16."""
     from pipedec_cli.compare.peers.transformers import Transformers, load_again
     from pipedec_cli.model.arguments import computes_bfloat16
+    from pipedec_cli.model.bare import BareModel
 
     if name == "transformers:bfloat16":
         device = str(checkpoint.device)
         if device == "cpu" and not computes_bfloat16():
             return Absent(name, "this CPU has no instructions for bfloat16")
         checkpoint = load_again(checkpoint.name, checkpoint.eos, "bfloat16", device)
+    if isinstance(checkpoint.model, BareModel):
+        return Absent(name, "it computes no blocks: name another dtype before stored")
     return Transformers(checkpoint, max_tokens, exactly=exactly)
 
 

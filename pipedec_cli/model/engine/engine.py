@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.arguments import name_of
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import NativeWeights, pack_native
@@ -69,7 +70,7 @@ def lay_out(
         return DecoderWeights(packed, encoder, vocabulary, kernels, dtype)
     except BuildError as error:
         if quantize:
-            what = f"{str(quantize).removeprefix('torch.')} cannot be had here: {error}"
+            what = f"{name_of(quantize)} cannot be had here: {error}"
             raise UserError(what, todo="use --dtype bfloat16 or float32") from error
         reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
     # Imported late: it imports model code of transformers.
