@@ -1,11 +1,13 @@
 """Settings for all tests."""
 
+import gc
 import gzip
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from pipedec_cli.data.cache import cache_folder
 from pipedec_cli.data.errors import log
+from pipedec_cli.jobs import pages
 from tests import browser
 
 # Read by huggingface_hub when it is imported: no test reaches for the network, whatever
@@ -66,6 +69,12 @@ def _copy_kernels(source: Path, target: Path) -> None:
             shutil.copy2(path, target)
 
 
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no collection of garbage, which each training asks for, is to look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that needs a module of an extra which is not installed."""
@@ -78,6 +87,20 @@ def no_terminal() -> None:
     """No terminal of an earlier test shows what this test logs."""
     log.handlers.clear()
     log.setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def page_of() -> Callable[[Path], str]:
+    """Reads the page that a job has left. A test that takes it has pages; it is skipped if `page/` was taken out."""
+    pytest.importorskip("pipedec_cli.page")
+    return partial(Path.read_text, encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def no_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs leave no pages: their plots take longer than what is trained and compared here."""
+    if "page_of" not in request.fixturenames:
+        monkeypatch.setattr(pages, "MAKERS", {})
 
 
 @pytest.fixture

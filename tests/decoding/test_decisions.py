@@ -1,7 +1,6 @@
 """Typed questions about a text: every answer has the probability that plain transformers give it, whatever stands beside it."""
 
 import random
-from itertools import takewhile
 
 import pytest
 import torch
@@ -58,19 +57,23 @@ class Slow:
         whole = torch.tensor([[*ids, self.end]])
         with torch.inference_mode():
             logits = self.model(whole).logits[0].log_softmax(-1)
-        return sum(
-            logits[n - 1, whole[0, n]].item() for n in range(begin, len(ids) + 1)
-        )
+        places = range(begin, len(ids) + 1)
+        return sum(logits[place - 1, whole[0, place]].item() for place in places)
 
     def probabilities(self, source, question, temperature=1.0):
         alone = self.ids(source, question, "")
         rows = [self.ids(source, question, label) for label in question.labels]
-        columns = zip(alone, *rows, strict=False)
-        begin = len([*takewhile(lambda column: len({*column}) == 1, columns)])
+        begin = 0
+        for column in zip(alone, *rows, strict=False):
+            if len(set(column)) > 1:
+                break
+            begin += 1
         scores = [self.score(row, begin) / temperature for row in rows]
-        shares = torch.tensor(scores, dtype=torch.float64).softmax(0).tolist()
+        exact = torch.tensor(scores, dtype=torch.float64)
+        shares = exact.softmax(0).tolist()
         lengths = [len(row) - begin for row in rows]
-        return dict(zip(question.labels, shares, strict=True)), lengths
+        named = dict(zip(question.labels, shares, strict=True))
+        return named, lengths
 
 
 def drawn(count, seed):
@@ -87,11 +90,9 @@ def drawn(count, seed):
         if number % 3 == 0:
             meant[0] = Option(meant[0], "it stands there")
         questions.append(Choice(f"question {number}", f"Which is {about}?", meant))
-    return [
-        *questions,
-        Predicate("open", "Is it open?"),
-        Score("stars", "", ("one", "two", "three")),
-    ]
+    questions.append(Predicate("open", "Is it open?"))
+    questions.append(Score("stars", "", ("one", "two", "three")))
+    return questions
 
 
 def assert_equal_to_the_slow_reading(folder, plain, count, chat):
@@ -133,9 +134,8 @@ def test_probabilities_do_not_depend_on_the_batch_nor_on_what_else_is_asked(
     assert together == alone * 3
     for number, question in enumerate(questions):
         by_itself = deciding(plain, [question], chat=chat)
-        for decisions, [decision] in zip(
-            alone, decide(by_itself, SOURCES), strict=True
-        ):
+        others = decide(by_itself, SOURCES)
+        for decisions, [decision] in zip(alone, others, strict=True):
             beside = decisions[number].probabilities
             assert decision.probabilities == pytest.approx(beside, abs=1e-6)
 
@@ -152,7 +152,8 @@ def test_all_answers_of_all_questions_take_one_call_behind_one_reading(plain):
 
 def test_what_was_read_for_some_questions_is_not_read_again_for_others(plain):
     source = "The Mill is a pub. " * 9
-    [*decide(deciding(plain, [Predicate("Is it open?")]), [source])]
+    first = deciding(plain, [Predicate("Is it open?")])
+    list(decide(first, [source]))
     other = deciding(plain, [Choice("food", choices=("Thai", "Greek"))])
     [admitted] = events_of(other, source, Admitted)
     assert admitted.grid.cached > 50
@@ -166,7 +167,8 @@ def test_ten_thousand_answers_are_scored_in_calls_that_have_room_for_them(plain)
     [[number, is_open]] = decide(decoder, ["It is 00017."])
     assert len(number.probabilities) == 10_000
     assert sum(number.probabilities.values()) == pytest.approx(1)
-    [[alone]] = decide(deciding(plain, [Predicate("open")]), ["It is 00017."])
+    by_itself = deciding(plain, [Predicate("open")])
+    [[alone]] = decide(by_itself, ["It is 00017."])
     assert is_open.probabilities == pytest.approx(alone.probabilities, abs=1e-6)
 
 
@@ -191,16 +193,15 @@ def test_each_kind_of_question_has_its_answer(plain):
     decoder = deciding(plain, questions)
     is_open, topic, anger = told(decoder, "a", ["yes", "delivery", "furious"])
     assert is_open.value == is_open.probabilities["yes"] > 0.9
-    assert (topic.value, topic.confidence) == (
-        "delivery",
-        max(topic.probabilities.values()),
-    )
-    mean = sum(
-        level * chance for level, chance in enumerate(anger.probabilities.values(), 1)
-    )
+    assert topic.value == "delivery"
+    assert topic.confidence == max(topic.probabilities.values())
+    mean = 0.0
+    for level, chance in enumerate(anger.probabilities.values(), 1):
+        mean += level * chance
     assert anger.value == pytest.approx(mean)
     assert anger.value > 2.9
-    assert (anger.kind, anger.name) == ("score", "anger")
+    assert anger.kind == "score"
+    assert anger.name == "anger"
 
 
 def test_a_text_beside_decisions_is_a_part_of_the_source_and_says_where(plain):
@@ -214,7 +215,8 @@ def test_a_text_beside_decisions_is_a_part_of_the_source_and_says_where(plain):
 
 def test_a_temperature_divides_the_scores_and_leaves_the_best_answer(folder, plain):
     question = Choice("food", choices=("Thai", "Greek", "pub food"))
-    [[decision]] = decide(deciding(plain, [question], temperature=4.0), ["a pub"])
+    decoder = deciding(plain, [question], temperature=4.0)
+    [[decision]] = decide(decoder, ["a pub"])
     shares, _ = Slow(folder, chat=True).probabilities("a pub", question, 4.0)
     assert decision.probabilities == pytest.approx(shares, abs=1e-5)
 
@@ -222,17 +224,18 @@ def test_a_temperature_divides_the_scores_and_leaves_the_best_answer(folder, pla
 def test_a_prior_is_the_score_behind_an_empty_text(plain):
     question = Choice("food", choices=("Thai", "Greek", "pub food"))
     decoder = deciding(plain, [question], prior=True)
-    [[without], [of_nothing]] = decide(deciding(plain, [question]), ["a pub", ""])
-    ratios = {
-        label: without.probabilities[label] / of_nothing.probabilities[label]
-        for label in question.labels
-    }
+    without_prior = deciding(plain, [question])
+    [[without], [of_nothing]] = decide(without_prior, ["a pub", ""])
+    ratios = {}
+    for label, share in without.probabilities.items():
+        ratios[label] = share / of_nothing.probabilities[label]
     whole = sum(ratios.values())
     expected = {label: ratio / whole for label, ratio in ratios.items()}
     [[decision], [even]] = decide(decoder, ["a pub", ""])
     assert decision.probabilities == pytest.approx(expected)
     assert decision.value == max(expected, key=expected.get)
-    assert [*even.probabilities.values()] == pytest.approx([1 / 3] * 3)
+    thirds = dict.fromkeys(question.labels, 1 / 3)
+    assert even.probabilities == pytest.approx(thirds)
 
 
 def test_words_of_users_are_text_and_never_template(plain):
@@ -243,7 +246,8 @@ def test_words_of_users_are_text_and_never_template(plain):
     decoder = deciding(plain, questions)
     end = plain.checkpoint.tokenizer.convert_tokens_to_ids(mark)
     [known] = decoder.plan.known
-    assert known.count(end) == 1, "that of the template"
+    ends = known.count(end)
+    assert ends == 1, "that of the template"
     [[decision]] = decide(decoder, [f"a {mark} b"])
     assert sum(decision.probabilities.values()) == pytest.approx(1)
 

@@ -41,12 +41,14 @@ def calls_of(text, draft, source, max_tokens):
 
     `text` is the model's own, with its <eos> if it has one.
     """
-    agreed, rows = [], []
+    agreed = []
+    rows = []
     place = used = 0
     while agreed[-1:] != [EOS] and len(agreed) < max_tokens:
         told = [] if place is None else draft[place:]
         guess = told or copied(source, agreed)
-        guess = guess[: min(MOST, max_tokens - len(agreed) - 1)]
+        most = max_tokens - len(agreed) - 1
+        guess = guess[: min(MOST, most)]
         rows.append(1 + len(guess))
         new = answered(text[len(agreed) :], guess)
         agreed += new
@@ -88,32 +90,30 @@ def alike(one, other):
     return count
 
 
-tokens = st.lists(st.integers(2, 5), max_size=14)
-sources = st.lists(
-    st.lists(st.integers(2, 5), min_size=1, max_size=9), min_size=1, max_size=4
-)
+token = st.integers(2, 5)
+tokens = st.lists(token, max_size=14)
+source = st.lists(token, min_size=1, max_size=9)
+sources = st.lists(source, min_size=1, max_size=4)
+KNOWN = [*range(2, 7)]
 
 
-@given(
-    tokens,
-    tokens,
-    st.lists(st.integers(2, 5), min_size=1, max_size=9),
-    st.integers(1, 16),
-)
-@example(
-    [2, 3, 4, 5, 6], [2, 3, 4, 5, 6], [0], 3
-)  # no longer than it may be, whatever the draft knows
+@given(tokens, tokens, source, st.integers(1, 16))
+# No longer than it may be, whatever the draft knows.
+@example(KNOWN, KNOWN, [0], 3)
 def test_the_guesses_are_those_that_the_rule_names(text, draft, source, max_tokens):
-    drafts = {0: [*draft, EOS]} if draft else {}
-    calls, end = checked([text], source, Limits(None, None, max_tokens), drafts=drafts)
-    assert end.texts == ([text[:max_tokens]] if text else [])
-    assert end.grid.truncated == ("max_tokens" if len(text) >= max_tokens else None)
-    expected = calls_of(
-        [*text, EOS], [*draft, EOS] if draft else [], source, max_tokens
-    )
+    limits = Limits(None, None, max_tokens)
+    known = [*draft, EOS] if draft else []
+    drafts = {0: known} if draft else {}
+    calls, end = checked([text], source, limits, drafts=drafts)
+    wanted = [text[:max_tokens]]
+    assert end.texts == (wanted if text else [])
+    is_cut = len(text) >= max_tokens
+    assert end.grid.truncated == ("max_tokens" if is_cut else None)
+    expected = calls_of([*text, EOS], known, source, max_tokens)
     assert [*map(len, calls)] == expected
     agreed = len(end.grid.subsequences[0].tokens)
-    assert (end.grid.steps, end.grid.wrong) == (len(expected), sum(expected) - agreed)
+    assert end.grid.steps == len(expected)
+    assert end.grid.wrong == sum(expected) - agreed
 
 
 @settings(max_examples=80)
@@ -132,7 +132,8 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
     drafts = {number: [*draft, EOS] for number, draft in enumerate(drafts)}
     model = HashedModel()
     method = Verify(BOS, EOS, limits, jacobi=jacobi, drafts=drafts)
-    ends, made = {}, defaultdict(list)
+    ends = {}
+    made = defaultdict(list)
     for event in decode(model, list(enumerate(texts)), method, size):
         if isinstance(event, Finished):
             ends[event.example] = event
