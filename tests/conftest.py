@@ -40,7 +40,7 @@ settings.load_profile("pipedec")
 def own_cache(tmp_path_factory):
     """The cache of this run: models that tests prepare must not push out the user's. Compiled kernels are shared.
 
-    So is a folder of what the processes of a run train once.
+    So is a folder of what the processes of a run, or the runs of .ci/run, train once.
     """
     from tests.checkpoints import (
         SHARED,
@@ -51,12 +51,9 @@ def own_cache(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         _copy_kernels(users, cache_folder())
         own = tmp_path_factory.getbasetemp()
-        patch.setenv(
-            SHARED,
-            str(
-                (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
-            ),
-        )
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            own = own.parent
+        patch.setenv(SHARED, os.environ.get(SHARED, str(own / "shared")))
         yield
         _copy_kernels(cache_folder(), users)
 

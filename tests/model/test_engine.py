@@ -195,11 +195,13 @@ def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked
     cuts = [None if text[-1] == EOS else "max_tokens" for text in texts]
     assert None in cuts or kind not in KINDS
     bos = None if kind in PROMPTED else bos_of(kind)  # a prompt is gone on with
-    methods = [Method(Whole(), bos, EOS, limits)]
-    for drafts, jacobi in itertools.product(drafts_of(texts), (False, True)):
-        methods.append(Verify(bos, EOS, limits, jacobi=jacobi, drafts=drafts))
     for sequences in (1, 3):
         engine = make_engine(kind, stepping, sequences)
+        methods = [Method(Whole(), bos, EOS, limits)]
+        for drafts, jacobi in itertools.product(drafts_of(texts), (False, True)):
+            # A method takes the drafts that it has used out of those that it was given.
+            used = dict(drafts)
+            methods.append(Verify(bos, EOS, limits, jacobi=jacobi, drafts=used))
         steps = []
         for method in methods:
             outcomes = run_engine(engine, sources, method)

@@ -79,7 +79,8 @@ def test_rounding_changes_normal_weights_by_so_much(kind, most):
     """GGUF's Q4_0 has 0.088, and its Q4_K 0.072."""
     generator = torch.Generator().manual_seed(0)
     matrix = torch.randn(64, 576, generator=generator)
-    changed = packed(matrix, kind).unpack() - matrix
+    unpacked = packed(matrix, kind).unpack()
+    changed = unpacked - matrix
     assert changed.norm() < most * matrix.norm()
 
 
@@ -93,16 +94,18 @@ def weighed(numbers):
     rows = numbers.double()
     groups = rows.reshape(-1, GROUP)
     usual = sum_of(groups.square()) / GROUP
-    return groups, usual.sqrt() + groups.abs()
+    weights = usual.sqrt() + groups.abs()
+    return groups, weights
 
 
 def lines_of(groups, weights, whole):
     """Scale and minimum for integers by weighted least squares; the minimum is at least 0."""
     ones = sum_of(weights)
     x = sum_of(weights * groups)
-    q = sum_of(weights * whole)
-    qq = sum_of(weights * whole * whole)
-    qx = sum_of(weights * whole * groups)
+    weighted = weights * whole
+    q = sum_of(weighted)
+    qq = sum_of(weighted * whole)
+    qx = sum_of(weighted * groups)
     determinant = ones * qq - q * q
     scale = (ones * qx - x * q) / determinant
     minimum = (q * qx - qq * x) / determinant
@@ -121,7 +124,8 @@ def searched_loss(numbers):
         whole = (above * steps / largest).round()
         whole = whole.clamp(max=15)
         scale, minimum = lines_of(groups, weights, whole)
-        nearest = ((groups + minimum) / scale).round()
+        nearest = (groups + minimum) / scale
+        nearest = nearest.round()
         nearest = nearest.clamp(0, 15)
         apart = scale * nearest - minimum - groups
         lost = sum_of(weights * apart.square())
@@ -137,7 +141,9 @@ def test_four_bits_lose_little_more_than_a_plain_search_with_free_scales(power, 
     unpacked = packed(matrix, Kind.SUPER_FOUR).unpack()
     _, weights = weighed(matrix)
     apart, _ = weighed(unpacked - matrix)
-    assert (weights * apart.square()).sum() < most * searched_loss(matrix)
+    lost = weights * apart.square()
+    least = searched_loss(matrix)
+    assert lost.sum() < most * least
 
 
 #: The first digits of the SHA-256 of what rounded numbers are.
@@ -160,7 +166,8 @@ def even_numbers(outputs, inputs):
 def test_a_matrix_is_rounded_to_the_same_integers_on_every_cpu(kind):
     matrix = even_numbers(40, 600)
     unpacked = packed(matrix.float(), kind).unpack()
-    found = hashlib.sha256(unpacked.numpy().tobytes()).hexdigest()
+    content = unpacked.numpy().tobytes()
+    found = hashlib.sha256(content).hexdigest()
     assert found[:16] == DIGESTS[kind]
 
 
@@ -195,7 +202,8 @@ def test_a_large_channel_costs_the_others_of_a_row_nothing_outside_its_group():
     matrix[:, 5] = 0.0
     far = packed(matrix[:, GROUP:].contiguous(), Kind.EIGHT, WAYS[-1])
     alone = far.multiply(x[:, GROUP:].contiguous())
-    found = packed(matrix, Kind.EIGHT, WAYS[-1]).multiply(x)
+    whole = packed(matrix, Kind.EIGHT, WAYS[-1])
+    found = whole.multiply(x)
     # What stands beside the large number rounds to 0.
     beside = x[:, :GROUP] @ matrix[:, :GROUP].T
     exact = x @ matrix.T
@@ -214,9 +222,10 @@ def test_what_is_no_number_or_infinite_stays_so_in_its_own_row_and_output(kind):
     matrix[7, 0] = torch.nan
     matrix[8, 1] = torch.inf
     out = packed(matrix, kind, WAYS[-1]).multiply(x)
-    assert not out[1:3].isfinite().any()
-    assert not out[:, 7:9].isfinite().any()
-    assert out[[0, 3, 4], :7].isfinite().all()
+    finite = out.isfinite()
+    assert not finite[1:3].any()
+    assert not finite[:, 7:9].any()
+    assert finite[[0, 3, 4], :7].all()
     assert not out[3, :7].any()
 
 

@@ -19,16 +19,22 @@ MOST = 8  # guesses in a call that costs the same whatever it checks
 def checked(script, source=(0,), limits=SEQUENTIAL_LIMITS, **how):
     """The rows of each call for a scripted text, and how it ended."""
     model = ScriptedModel({source[0]: script})
-    (end,) = finished(model, [source], Verify(BOS, EOS, limits, **how)).values()
-    return [[row.slot.token for row in call] for call in model.calls], end
+    method = Verify(BOS, EOS, limits, **how)
+    (end,) = finished(model, [source], method).values()
+    calls = []
+    for call in model.calls:
+        calls.append([row.slot.token for row in call])
+    return calls, end
 
 
 def behind(tokens, text, after=None):
     """Slowly: the place in `tokens` behind the last 3, 2 or 1 of a text, the last one or the first beyond `after`."""
     for n in (3, 2, 1):
         places = []
+        if len(text) < n:
+            continue
         for place in range(n, len(tokens)):
-            is_behind = tokens[place - n : place] == text[-n:] and len(text) >= n
+            is_behind = tokens[place - n : place] == text[-n:]
             if is_behind and (after is None or place > after):
                 places.append(place)
         if places:
@@ -128,7 +134,8 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
     texts, drafts, jacobi, size, max_tokens
 ):
     limits = Limits(None, None, max_tokens)
-    plain = finished(HashedModel(), texts, Method(Whole(), BOS, EOS, limits))
+    usual = Method(Whole(), BOS, EOS, limits)
+    plain = finished(HashedModel(), texts, usual)
     drafts = {number: [*draft, EOS] for number, draft in enumerate(drafts)}
     model = HashedModel()
     method = Verify(BOS, EOS, limits, jacobi=jacobi, drafts=drafts)
@@ -145,7 +152,8 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
         assert ends[number].grid.steps <= end.grid.steps
         row = end.grid.subsequences[0].tokens
         wanted = [*enumerate(row, start=1)]
-        assert [(slot.time, slot.token) for slot in made[number]] == wanted
+        written = [(slot.time, slot.token) for slot in made[number]]
+        assert written == wanted
     assert model.sources == {}
 
 
@@ -179,9 +187,12 @@ def test_no_more_is_guessed_than_is_worth_its_cost(costs, rows):
 def test_guesses_that_never_come_true_are_hardly_made_any_more_and_do_not_count_against_the_draft():
     """Each token's only bigram in the source goes on otherwise than the text, whose second half the draft knows."""
     text = list(range(10, 70))
-    source = [token for known in text[:30] for token in (known, 99)]
+    source = []
+    for known in text[:30]:
+        source += [known, 99]
     costs = tuple(1 + 0.3 * number for number in range(9))
-    calls, _ = checked([text], source, costs=costs, drafts={0: [8, *text[30:], EOS]})
+    drafts = {0: [8, *text[30:], EOS]}
+    calls, _ = checked([text], source, costs=costs, drafts=drafts)
     rows = [*map(len, calls)]
     assert sum(rows[5:30]) < 25 + 6
     assert max(rows[30:]) > 4

@@ -56,7 +56,8 @@ def less(prior, each):
     """A decision without what is probable behind an empty text."""
     ratios = {}
     for label, share in each.probabilities.items():
-        ratios[label] = share / max(prior.probabilities[label], 1e-300)
+        usual = max(prior.probabilities[label], 1e-300)
+        ratios[label] = share / usual
     total = sum(ratios.values())
     shares = {label: ratio / total for label, ratio in ratios.items()}
     return Decided(shares, each.right)
@@ -66,7 +67,8 @@ def written(decoder, examples):
     """The labels that a model writes, the most probable token at a time."""
     plan = decoder.plan
     [asked] = plan.asked
-    field = asked.part.field
+    part = asked.part
+    field = part.field
     text = decoder.text
     spelled = tuple(map(text.decode, text.ids(field.enum)))
     tokenizer = text.tokenizer
@@ -103,7 +105,8 @@ def main(model, folder, texts, fitted):
     examples = drawn(folder / "dev.jsonl", texts)
     others = drawn(folder / "train.jsonl.gz", fitted)
     decoder = deciding(plain, [Choice("intent", ASKED, labels)])
-    print(f"{len(labels)} labels, {texts} texts, {fitted} of training", flush=True)
+    count = len(labels)
+    print(f"{count} labels, {texts} texts, {fitted} of training", flush=True)
     print("| | right, % | macro F1 | ECE, % | ECE at T, % | T |")
     print("|---|---|---|---|---|---|")
     test = decided(decoder, examples)

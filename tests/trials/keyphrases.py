@@ -105,7 +105,9 @@ def _precision_and_recall(made, wanted, count):
 
 def _f1(pairs):
     """In per cent."""
-    p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    precisions, recalls = zip(*pairs, strict=True)
+    p = 100 * sum(precisions) / len(pairs)
+    r = 100 * sum(recalls) / len(pairs)
     return 2 * p * r / (p + r) if p + r else 0.0
 
 
@@ -150,7 +152,8 @@ def cleaned(documents):
 
     kept = []
     for document in documents:
-        targets, predictions = clean(document.targets), clean(document.predictions)
+        targets = clean(document.targets)
+        predictions = clean(document.predictions)
         if targets and predictions:
             kept.append(Document(document.source, targets, predictions))
     return kept

@@ -1,9 +1,14 @@
 """Named entities in CoNLL's layout: what comes of a sentence, and what is refused where."""
 
+from pathlib import Path
+
 import pytest
 
 from pipedec_cli.data.importers.mentions import conll
+from pipedec_cli.data.workspace import load_segmentation
 from tests.data.importers.reading import check_files, check_refused
+from tests.running import lines_of, run
+from tests.words import same_words
 
 #: BIO without needless B and with it, and BILOU; a tab between columns lets a token
 #: hold a space.
@@ -43,3 +48,16 @@ def test_files_give_splits_and_examples(write_lines, place, splits, examples):
 )
 def test_wrong_line_is_refused_at_its_place(write_lines, tmp_path, lines, where):
     check_refused(write_lines, tmp_path, conll, {"a.conll": lines}, where)
+
+
+def test_tagged_tokens_become_objects_that_segment_takes(empty_folder):
+    tagged = "Ann\tB-PER\nof\tO\nX{}\tB-ORG\nand\tO\nY\tB-ORG\n\n"
+    Path("ner.conll").write_text("".join(map(tagged.format, range(9))))
+    same_words(run("import", "conll", "ner.conll").stderr)
+    assert lines_of("conll.jsonl")[0]["target"] == {"PER": ["Ann"], "ORG": ["X0", "Y"]}
+    run("segment", "conll.jsonl", "--level", "field")
+    fields = load_segmentation(Path("pipedec-workspace/data/segmentation.json")).fields
+    assert [(field.name, field.kind) for field in fields] == [
+        ("PER", "list"),
+        ("ORG", "list"),
+    ]
