@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from pipedec_cli.decoding.exact import ExactDecoder
     from pipedec_cli.jobs.decide import Decided, decide
     from pipedec_cli.jobs.extract import Extraction, extract
+    from pipedec_cli.jobs.pages import SavedReport, read_report
     from pipedec_cli.objects.questions import Choice, Option, Predicate, Score, Text
-    from pipedec_cli.page.page import SavedReport, read_report
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 
 #: The module that defines each public name.
 _HOMES: "Final" = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.decoding.decoder"),
-    **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.page.page"),
+    **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.jobs.pages"),
     **dict.fromkeys(
         ("Choice", "Option", "Predicate", "Score", "Text"),
         "pipedec_cli.objects.questions",

@@ -1,11 +1,13 @@
 """Settings for all tests."""
 
+import gc
 import gzip
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from pipedec_cli.data.cache import cache_folder
 from pipedec_cli.data.errors import log
+from pipedec_cli.jobs import pages
 from tests import browser
 
 # Read by huggingface_hub when it is imported: no test reaches for the network, whatever
@@ -37,7 +40,7 @@ settings.load_profile("pipedec")
 def own_cache(tmp_path_factory):
     """The cache of this run: models that tests prepare must not push out the user's. Compiled kernels are shared.
 
-    So is a folder of what the processes of a run train once.
+    So is a folder of what the processes of a run, or the runs of .ci/run, train once.
     """
     from tests.checkpoints import (
         SHARED,
@@ -48,12 +51,9 @@ def own_cache(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         _copy_kernels(users, cache_folder())
         own = tmp_path_factory.getbasetemp()
-        patch.setenv(
-            SHARED,
-            str(
-                (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
-            ),
-        )
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            own = own.parent
+        patch.setenv(SHARED, os.environ.get(SHARED, str(own / "shared")))
         yield
         _copy_kernels(cache_folder(), users)
 
@@ -64,6 +64,12 @@ def _copy_kernels(source: Path, target: Path) -> None:
     for path in source.glob("kernels-*.*"):
         if not (target / path.name).exists():
             shutil.copy2(path, target)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no collection of garbage, which each training asks for, is to look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -78,6 +84,20 @@ def no_terminal() -> None:
     """No terminal of an earlier test shows what this test logs."""
     log.handlers.clear()
     log.setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def page_of() -> Callable[[Path], str]:
+    """Reads the page that a job has left. A test that takes it has pages; it is skipped if `page/` was taken out."""
+    pytest.importorskip("pipedec_cli.page")
+    return partial(Path.read_text, encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def no_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs leave no pages: their plots take longer than what is trained and compared here."""
+    if "page_of" not in request.fixturenames:
+        monkeypatch.setattr(pages, "MAKERS", {})
 
 
 @pytest.fixture

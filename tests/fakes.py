@@ -10,15 +10,13 @@ and `ask_oracle` puts the same question to the oracle.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
-from pipedec_cli.pipeline.decode import Finished, Row, decode
-from pipedec_cli.pipeline.grid import Limits, Method, Odds, Slot
+from pipedec_cli.pipeline.decode import Finished, decode
+from pipedec_cli.pipeline.grid import Limits, Method, Odds
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests.oracle import (
-    NextLogits,
     OracleSchedule,
     Placed,
     manhattan,
@@ -34,13 +32,13 @@ VOCABULARY = 12
 Texts = Sequence[Sequence[int]]
 
 
-def scripted_token(texts: Texts, subsequence: int, following: int) -> int:
+def scripted_token(texts, subsequence, following):
     """The token that stands `following` places after the <bos> of a subsequence; <eos> where the text is over."""
     text = texts[subsequence - 1] if subsequence <= len(texts) else ()
     return text[following - 1] if following <= len(text) else EOS
 
 
-def tokens_in(mask: bytes) -> list[int]:
+def tokens_in(mask):
     """The tokens of a bit mask, in rising order; see `Allowed`."""
     return [
         token for token in range(8 * len(mask)) if mask[token // 8] >> token % 8 & 1
@@ -50,21 +48,21 @@ def tokens_in(mask: bytes) -> list[int]:
 class Fake:
     """Keeps the books of a model, and fails where the loop breaks the protocol; `memory` is what a sequence keeps."""
 
-    def __init__(self) -> None:
-        self.sources: dict[int, tuple[int, ...]] = {}
-        self.memory: dict[int, dict[Any, Any]] = {}
-        self.admissions: list[tuple[int, tuple[int, ...]]] = []
-        self.releases: list[int] = []
-        self.calls: list[list[Row]] = []
+    def __init__(self):
+        self.sources = {}
+        self.memory = {}
+        self.admissions = []
+        self.releases = []
+        self.calls = []
 
-    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
+    def admit(self, newcomers):
         assert newcomers, "an admission of nobody"
         for sequence, source in newcomers:
             assert sequence not in self.sources, f"sequence {sequence} is not free"
             self.sources[sequence], self.memory[sequence] = tuple(source), {}
             self.admissions.append((sequence, tuple(source)))
 
-    def step(self, rows: Sequence[Row]) -> list[int]:
+    def step(self, rows):
         assert rows, "a decoder call without rows"
         order = [(row.sequence, row.slot.subsequence, row.slot.time) for row in rows]
         assert order == sorted(set(order)), f"rows out of order: {order}"
@@ -75,9 +73,7 @@ class Fake:
             answers.append(self.answer(source, memory, slot))
         return answers
 
-    def step_with_odds(
-        self, rows: Sequence[Row], top: int = 0
-    ) -> tuple[list[int], list[Odds]]:
+    def step_with_odds(self, rows, top=0):
         answers = self.step(rows)
         odds = []
         for number, slot in rows:
@@ -85,12 +81,12 @@ class Fake:
             odds.append(Odds(certainty))
         return answers, odds
 
-    def take_back(self, sequence: int, count: int) -> None:
+    def take_back(self, sequence, count):
         slots = [row.slot for row in self.calls[-1] if row.sequence == sequence]
         for slot in slots[-count:]:
             self.forget(self.memory[sequence], slot)
 
-    def release(self, sequence: int) -> None:
+    def release(self, sequence):
         del self.sources[sequence], self.memory[sequence]
         self.releases.append(sequence)
 
@@ -98,13 +94,11 @@ class Fake:
 class ScriptedModel(Fake):
     """Answers from a script: a source is one id, which names the texts to be told."""
 
-    def __init__(self, scripts: Sequence[Texts], garbage: int = 7) -> None:
+    def __init__(self, scripts, garbage=7):
         super().__init__()
         self._scripts, self._garbage = scripts, garbage
 
-    def answer(
-        self, source: tuple[int, ...], memory: dict[Any, Any], slot: Slot
-    ) -> int:
+    def answer(self, source, memory, slot):
         """A row that does not answer gets a token that must not turn up anywhere."""
         if not slot.answers:
             return self._garbage
@@ -113,10 +107,10 @@ class ScriptedModel(Fake):
             self._scripts[source[0]], slot.subsequence, slot.time - start + 1
         )
 
-    def certainty(self, memory: dict[Any, Any], slot: Slot) -> float:
+    def certainty(self, memory, slot):
         return 1.0
 
-    def forget(self, memory: dict[Any, Any], slot: Slot) -> None:
+    def forget(self, memory, slot):
         if memory[slot.subsequence] == slot.time:
             del memory[slot.subsequence]
 
@@ -124,27 +118,25 @@ class ScriptedModel(Fake):
 class HashedModel(Fake):
     """A cached model: the state of a token is a number made of its id, the source and all that it sees."""
 
-    def answer(
-        self, source: tuple[int, ...], memory: dict[Any, Any], slot: Slot
-    ) -> int:
+    def answer(self, source, memory, slot):
         placed = Placed(slot.subsequence, slot.time, slot.token)
         memory[placed] = _state(source, placed, memory)
         logits = _logits(memory[placed])
         return max(tokens_in(slot.allowed) or range(VOCABULARY), key=logits.__getitem__)
 
-    def certainty(self, memory: dict[Any, Any], slot: Slot) -> float:
+    def certainty(self, memory, slot):
         logits = _logits(memory[Placed(slot.subsequence, slot.time, slot.token)])
         return float(torch.tensor(logits).softmax(dim=0).max())
 
-    def forget(self, memory: dict[Any, Any], slot: Slot) -> None:
+    def forget(self, memory, slot):
         del memory[Placed(slot.subsequence, slot.time, slot.token)]
 
 
-def hashed_next_logits(source: Sequence[int]) -> NextLogits:
+def hashed_next_logits(source):
     """What `HashedModel` computes, without a cache: for `oracle_decode`."""
 
-    def next_logits(grid: list[Placed], wanted: list[int]) -> list[list[float]]:
-        states: dict[Placed, int] = {}
+    def next_logits(grid, wanted):
+        states = {}
         for placed in sorted(
             grid, key=lambda placed: (placed.time, placed.subsequence)
         ):
@@ -154,7 +146,7 @@ def hashed_next_logits(source: Sequence[int]) -> NextLogits:
     return next_logits
 
 
-def _state(source: tuple[int, ...], placed: Placed, states: dict[Placed, int]) -> int:
+def _state(source, placed, states):
     """A number that depends on everything that the token sees, though not on the order of it."""
     seen = []
     for other, state in states.items():
@@ -163,7 +155,7 @@ def _state(source: tuple[int, ...], placed: Placed, states: dict[Placed, int]) -
     return hash((source, placed.token, *sorted(seen)))
 
 
-def _logits(state: int) -> list[float]:
+def _logits(state):
     """Scores over the vocabulary, of which <bos> is never the best and <eos> often."""
     scores = [hash((state, token)) % 10_007 / 1_000 for token in range(VOCABULARY)]
     scores[BOS] = -1.0

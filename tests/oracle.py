@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -83,26 +83,26 @@ class OracleResult:
     gap: float
 
     @property
-    def steps(self) -> int:
+    def steps(self):
         return len(self.calls)
 
     @property
-    def rows(self) -> list[tuple[int, list[int]]]:
+    def rows(self):
         return [(row.start, row.tokens) for row in self.subsequences]
 
 
 def oracle_decode(
-    next_logits: NextLogits,
-    schedule: OracleSchedule,
+    next_logits,
+    schedule,
     *,
-    bos: int,
-    eos: int,
-    empty_rows: str = "retry",
-    stop_on_repeat: bool = False,
-    time_max: int | None = 50,
-    sub_max: int | None = 20,
-    max_tokens: int | None = None,
-) -> OracleResult:
+    bos,
+    eos,
+    empty_rows="retry",
+    stop_on_repeat=False,
+    time_max=50,
+    sub_max=20,
+    max_tokens=None,
+):
     """Decode greedily, recomputing everything at every time-step; `max_tokens` leaves out <eos>."""
     calls = _Calls(next_logits, bos)
     result = calls.result
@@ -129,17 +129,17 @@ def oracle_decode(
 class _Calls:
     """Decoder calls, and what came of them."""
 
-    def __init__(self, next_logits: NextLogits, bos: int) -> None:
+    def __init__(self, next_logits, bos):
         self.next_logits, self.bos = next_logits, bos
         self.result = OracleResult([], [], None, math.inf)
-        self.seen: set[Placed] = set()
+        self.seen = set()
 
     def answer(
         self,
-        time: int,
-        asked: Sequence[int],
-        allowed: Callable[[int], Sequence[int]] = lambda number: (),
-    ) -> None:
+        time,
+        asked,
+        allowed=lambda number: (),
+    ):
         """Each row that is asked gets the best of the tokens that may come next, if not all may."""
         grid = _placed(self.result.subsequences, self.bos)
         newest = {placed.subsequence: place for place, placed in enumerate(grid)}
@@ -153,9 +153,7 @@ class _Calls:
         self.result.calls.append(OracleCall(time, fed, made))
         self.seen |= set(grid)
 
-    def choose(
-        self, row: OracleSubsequence, logits: Sequence[float], choice: Sequence[int]
-    ) -> int:
+    def choose(self, row, logits, choice):
         """Append the best token of a choice; of equals the first."""
         best, *others = sorted(choice, key=lambda token: -logits[token])
         top = float(logits[best])
@@ -180,10 +178,10 @@ class _Grid:
     repeated: bool = False
     given_up: bool = False
 
-    def live(self) -> list[int]:
+    def live(self):
         return _live(self.rows, self.eos)
 
-    def begin_row(self, time: int) -> None:
+    def begin_row(self, time):
         """Establish a row at the start of a time-step, if one is due."""
         is_empty = any(row.tokens == [self.eos] for row in self.rows)
         self.given_up = self.repeated or (self.empty_rows == "stop" and is_empty)
@@ -192,19 +190,19 @@ class _Grid:
         if is_due and has_place and not self.given_up:
             self.rows.append(OracleSubsequence(start=time - 1))
 
-    def drop_repeats(self) -> None:
+    def drop_repeats(self):
         count = _before_repeats(self.rows, self.eos)
         self.repeated = self.repeated or count < len(self.rows)
         del self.rows[count:]
 
-    def is_complete(self) -> bool:
+    def is_complete(self):
         if self.live():
             return False
         if self.rows[-1].tokens == [self.eos] or self.repeated:
             return True
         return len(self.rows) == self.sub_max or self.schedule.kind == "whole"
 
-    def cut_by(self) -> str | None:
+    def cut_by(self):
         """What cut the text: the time if a row was live or could not start, or the number of rows."""
         if self.live() or not (self.is_complete() or self.given_up):
             return "time_max"
@@ -214,20 +212,20 @@ class _Grid:
         return None
 
 
-def _live(rows: Sequence[OracleSubsequence], eos: int) -> list[int]:
+def _live(rows, eos):
     """The numbers of the rows that have not ended."""
     return [number for number, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]
 
 
-def _count(result: OracleResult, eos: int) -> int:
+def _count(result, eos):
     """The number of tokens, without <eos>."""
     return sum(token != eos for row in result.subsequences for token in row.tokens)
 
 
-def _before_repeats(rows: list[OracleSubsequence], eos: int) -> int:
+def _before_repeats(rows, eos):
     """How many rows there are before one comes again at once, or two that came before come again."""
 
-    def said(i: int) -> list[int] | None:
+    def said(i):
         return (
             rows[i].tokens
             if rows[i].tokens[-1:] == [eos] and len(rows[i].tokens) > 1
@@ -244,9 +242,7 @@ def _before_repeats(rows: list[OracleSubsequence], eos: int) -> int:
     return len(rows)
 
 
-def oracle_together(
-    next_logits: NextLogits, known: Sequence[Sequence[int]], **bounds: Any
-) -> OracleResult:
+def oracle_together(next_logits, known, **bounds):
     """Decode a row for each key, all of them from time 0 on: leaves of no list, with the bounds of `oracle_listed`."""
     nowhere, schedule = [None] * len(known), OracleSchedule("wait")
     return oracle_listed(
@@ -255,16 +251,16 @@ def oracle_together(
 
 
 def oracle_blind(
-    model: Any,
-    prompt: Sequence[int],
-    known: Sequence[Sequence[int]],
+    model,
+    prompt,
+    known,
     *,
-    ends: Sequence[int],
-    allowed: Callable[[int, list[int]], Sequence[int]],
-    time_max: int,
-    noted: int = -1,
-    early: bool = False,
-) -> OracleResult:
+    ends,
+    allowed,
+    time_max,
+    noted=-1,
+    early=False,
+):
     """What a decoder-only model writes behind the prompt and each row's known tokens, as if no other row were there.
 
     Every token comes by a plain pass of transformers over all; the calls say their time
@@ -296,12 +292,12 @@ def oracle_blind(
 
 
 def _likeliest(
-    row: OracleSubsequence,
-    logits: Tensor,
-    choice: list[int],
-    joint: float,
-    noted: int,
-) -> tuple[int, float]:
+    row,
+    logits,
+    choice,
+    joint,
+    noted,
+):
     """The best token of a choice, with its probability among all tokens; the row keeps what else is told of it."""
     free = logits.softmax(dim=0)
     best = int(logits[choice].argmax())
@@ -313,18 +309,18 @@ def _likeliest(
 
 
 def oracle_listed(
-    next_logits: NextLogits,
-    keys: Callable[[int, int], Sequence[int]],
-    lists: Sequence[int | None],
-    schedule: OracleSchedule,
+    next_logits,
+    keys,
+    lists,
+    schedule,
     *,
-    bos: int,
-    eos: int,
-    allowed: Callable[[int, list[int]], Sequence[int]] = lambda leaf, tokens: (),
-    item_max: int = 20,
-    time_max: int | None = 50,
-    max_tokens: int | None = None,
-) -> OracleResult:
+    bos,
+    eos,
+    allowed=lambda leaf, tokens: (),
+    item_max=20,
+    time_max=50,
+    max_tokens=None,
+):
     """Decode a row for each leaf of a schema from time 0 on, and for each item of its lists; as `oracle_decode` otherwise.
 
     `lists` tells of each leaf which list it belongs to, or none. `keys` are what is
@@ -335,7 +331,7 @@ def oracle_listed(
     result = calls.result
     items = _Items(result.subsequences, lists, schedule, eos, item_max)
 
-    def allowed_in(number: int) -> Sequence[int]:
+    def allowed_in(number):
         row = result.subsequences[number - 1]
         return allowed(items.whose[number - 1][0], row.tokens)
 
@@ -369,11 +365,11 @@ class _Items:
     item_max: int
     whose: list[tuple[int, int]] = field(default_factory=list)
 
-    def newest(self, of: int) -> int:
+    def newest(self, of):
         """The number of the last item of a list."""
         return max(item for leaf, item in self.whose if self.lists[leaf] == of)
 
-    def last_rows(self, of: int) -> list[OracleSubsequence]:
+    def last_rows(self, of):
         """The rows of the last item of a list."""
         newest = self.newest(of)
         rows = []
@@ -382,14 +378,14 @@ class _Items:
                 rows.append(row)
         return rows
 
-    def is_empty(self, of: int) -> bool:
+    def is_empty(self, of):
         """Whether the last item of a list has no value, which closes the list."""
         return all(row.tokens == [self.eos] for row in self.last_rows(of))
 
-    def goes_on(self, of: int) -> bool:
+    def goes_on(self, of):
         return self.newest(of) < self.item_max and not self.is_empty(of)
 
-    def is_due(self, of: int, time: int) -> bool:
+    def is_due(self, of, time):
         if not self.goes_on(of):
             return False
         last = self.last_rows(of)
@@ -397,10 +393,10 @@ class _Items:
             return time == last[0].start + self.schedule.delay
         return not _live(last, self.eos)
 
-    def all_lists(self) -> set[int]:
+    def all_lists(self):
         return {of for of in self.lists if of is not None}
 
-    def due(self, time: int) -> list[tuple[int, int]]:
+    def due(self, time):
         """The leaves and items whose rows begin at a time: all leaves at first, then those of the next items."""
         if not self.rows:
             return [(leaf, 1) for leaf in range(len(self.lists))]
@@ -410,19 +406,17 @@ class _Items:
                 items[of] = self.newest(of) + 1
         return [(leaf, items[of]) for leaf, of in enumerate(self.lists) if of in items]
 
-    def are_complete(self) -> bool:
+    def are_complete(self):
         if not self.rows or _live(self.rows, self.eos):
             return False
         return not any(map(self.goes_on, self.all_lists()))
 
-    def are_cut(self) -> bool:
+    def are_cut(self):
         """Whether the last item of a list has a value."""
         return not all(map(self.is_empty, self.all_lists()))
 
 
-def _due(
-    schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: int
-) -> bool:
+def _due(schedule, t, rows, eos):
     """Whether a subsequence is to be established at the start of time-step t, its <bos> at time t − 1."""
     if schedule.kind == "fixed":
         return (t - 1) % schedule.delay == 0
@@ -440,7 +434,7 @@ def _due(
     )
 
 
-def _placed(rows: list[OracleSubsequence], bos: int) -> list[Placed]:
+def _placed(rows, bos):
     """Every token of the grid: <bos> of subsequence i at time start_i, its j-th token at start_i + j.
 
     Of k known tokens the last stands at start_i, the one before at start_i − 1, and
@@ -453,34 +447,33 @@ def _placed(rows: list[OracleSubsequence], bos: int) -> list[Placed]:
     ]
 
 
-def sees(looking: Placed, looked_at: Placed) -> bool:
+def sees(looking, looked_at):
     """Whether one token sees another: it stands in no later subsequence and at no later time."""
     return (
         looked_at.subsequence <= looking.subsequence and looked_at.time <= looking.time
     )
 
 
-def manhattan(one: Placed, other: Placed) -> int:
+def manhattan(one, other):
     """The distance |t1 − t2| + |i1 − i2|."""
     return abs(one.time - other.time) + abs(one.subsequence - other.subsequence)
 
 
-def encode_source(model: Any, source: Sequence[int]) -> Tensor:
+def encode_source(model, source):
     """The states of a source. All of its tokens are real: the pad id in a text is no padding."""
     ids = torch.tensor([list(source)])
     with torch.no_grad():
-        states: Tensor = model.get_encoder()(
-            input_ids=ids, attention_mask=torch.ones_like(ids)
-        )[0]
-    return states
+        return model.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids))[
+            0
+        ]
 
 
 def oracle_logits(
-    model: Any,
-    source: Sequence[int],
-    grid: Sequence[Placed],
-    encoded: Tensor | None = None,
-) -> Tensor:
+    model,
+    source,
+    grid,
+    encoded=None,
+):
     """Logits [tokens, vocabulary] of all tokens of a grid, in any order, by transformers' blocks in the model's dtype.
 
     `encoded` are the states of the source, where they are known.
@@ -516,35 +509,32 @@ def oracle_logits(
         scaled = model.config.model_type == "umt5" or getattr(
             model.config, "scale_decoder_outputs", False
         )
-        logits: Tensor = model.lm_head(
-            states * model.config.d_model**-0.5 if scaled else states
-        )[0]
-        return logits
+        return model.lm_head(states * model.config.d_model**-0.5 if scaled else states)[
+            0
+        ]
 
 
-def _umt5_block(
-    block: Any, states: Tensor, mask: Tensor, apart: Tensor, encoded: Tensor
-) -> Tensor:
+def _umt5_block(block, states, mask, apart, encoded):
     """A block of UMT5, which has a bias of its own and takes none from outside: for this call it counts distances."""
     attention = block.layer[0].SelfAttention
 
-    def bias(*_: Any, **__: Any) -> Tensor:
-        values: Tensor = attention.relative_attention_bias(
+    def bias(*_, **__):
+        values = attention.relative_attention_bias(
             attention._relative_position_bucket(apart)
         )
         return values.permute(2, 0, 1)[None]
 
     with patch.object(attention, "compute_bias", bias):
-        output: Any = block(states, attention_mask=mask, encoder_hidden_states=encoded)
+        output = block(states, attention_mask=mask, encoder_hidden_states=encoded)
     return output if isinstance(output, Tensor) else output[0]
 
 
 def oracle_prompted_logits(
-    model: Any,
-    prompt: Sequence[int],
-    grid: Sequence[Placed],
-    longest: int | None = None,
-) -> Tensor:
+    model,
+    prompt,
+    grid,
+    longest=None,
+):
     """The same behind a prompt, by a decoder-only model in one call of transformers: its places and masks pair by pair.
 
     The longest key is that of the grid unless told.
@@ -552,7 +542,7 @@ def oracle_prompted_logits(
     places = [*range(len(prompt)), *_places(grid, len(prompt), longest)]
     count = len(prompt)
 
-    def looks(one: int, other: int) -> bool:
+    def looks(one, other):
         if one < count or other < count:
             return other <= one
         return sees(grid[one - count], grid[other - count])
@@ -569,16 +559,15 @@ def oracle_prompted_logits(
             "attention_mask": mask,
             "use_cache": False,
         }
-        logits: Tensor = model(input_ids=ids, **given).logits[0, count:]
-    return logits
+        return model(input_ids=ids, **given).logits[0, count:]
 
 
 def oracle_encoded_logits(
-    model: Any,
-    source: Sequence[int],
-    grid: Sequence[Placed],
-    encoded: Tensor | None = None,
-) -> Tensor:
+    model,
+    source,
+    grid,
+    encoded=None,
+):
     """The same by an encoder-decoder that is no T5, whose places are rotary, or looked up in a table."""
     places = _places(grid, 0)
     whole = torch.tensor([[sees(one, other) for other in grid] for one in grid])
@@ -587,7 +576,7 @@ def oracle_encoded_logits(
     config = getattr(model.config, "decoder", model.config)
     with torch.no_grad():
         encoded = encode_source(model, source) if encoded is None else encoded
-        given: dict[str, Any] = {
+        given = {
             "input_ids": ids,
             "encoder_hidden_states": encoded,
             "use_cache": False,
@@ -597,7 +586,7 @@ def oracle_encoded_logits(
             states = decoder(
                 **given, position_ids=torch.tensor([places])
             ).last_hidden_state
-            logits: Tensor = model.lm_head(states)
+            logits = model.lm_head(states)
             if cap := config.final_logit_softcapping:
                 logits = torch.tanh(logits / cap) * cap
             return logits[0]
@@ -612,19 +601,17 @@ def oracle_encoded_logits(
         return logits[0]
 
 
-def _places(
-    grid: Sequence[Placed], before: int, longest: int | None = None
-) -> list[int]:
+def _places(grid, before, longest=None):
     """Where tokens stand behind so many, the longest key standing right behind these."""
     if longest is None:
         longest = max([0, *(-placed.time for placed in grid)])
     return [before + longest + placed.time + placed.subsequence - 1 for placed in grid]
 
 
-def _oracle_masks(config: Any, whole: Tensor, places: Sequence[int]) -> Any:
+def _oracle_masks(config, whole, places):
     """Who sees whom, as the attention wants it; where there are kinds of layers, for each."""
 
-    def formed(mask: Tensor) -> Tensor:
+    def formed(mask):
         if config._attn_implementation != "eager":
             return mask[None, None]
         return torch.zeros(mask.shape).masked_fill(
@@ -639,16 +626,15 @@ def _oracle_masks(config: Any, whole: Tensor, places: Sequence[int]) -> Any:
     return {kind: masks[kind] for kind in kinds}
 
 
-def next_logits_of(model: Any, source: Sequence[int]) -> NextLogits:
+def next_logits_of(model, source):
     """A model and a source as `oracle_decode` wants them: a full pass of the decoder for every answer, no cache."""
 
-    by: Callable[..., Tensor] = oracle_prompted_logits
+    by = oracle_prompted_logits
     if model.config.is_encoder_decoder:
         encoding = oracle_logits if hasattr(model, "decoder") else oracle_encoded_logits
         by = partial(encoding, encoded=encode_source(model, source))
 
-    def next_logits(grid: list[Placed], wanted: list[int]) -> Sequence[Sequence[float]]:
-        rows: list[list[float]] = by(model, source, grid)[wanted].float().tolist()
-        return rows
+    def next_logits(grid, wanted):
+        return by(model, source, grid)[wanted].float().tolist()
 
     return next_logits

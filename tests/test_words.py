@@ -7,7 +7,9 @@ from tests import words
 
 
 def test_every_entry_is_of_a_test_that_is_there():
-    assert [case for case in words.entries() if not words.is_there(case)] == []
+    """Those of a file that was taken out as a whole may stay until words are next written."""
+    known = (case for case in words.entries() if words.file_of(case).exists())
+    assert [case for case in known if not words.is_there(case)] == []
 
 
 def test_what_is_refused_in_other_words_or_at_another_place_is_noticed(monkeypatch):

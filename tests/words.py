@@ -36,6 +36,8 @@ CHANGING = (
     (r"(\w[:|=] ?)\d+\.\d+\.\d+(\.\w+)?", r"\1VERSION"),
     (r"-[0-9a-f]{8}\b", "-HASH"),
     (r"(not JSON|not a TOML file): [^;]+", r"\1: …"),
+    (r"(choose from sequential), [^\n]+", r"\1, …"),
+    (r"(named after commands): [a-z, ]+", r"\1: …"),
     (r"[ \t]+$", ""),
 )
 #: How often each test has asked so far.
@@ -93,11 +95,15 @@ def entries():
     return {case: "\n".join(lines).strip("\n") for case, lines in found.items()}
 
 
+def file_of(case):
+    """The file of tests that a case is from."""
+    return TESTS / case.partition("::")[0]
+
+
 def is_there(case):
     """Whether the test of a case still stands in its file."""
-    file, _, name = case.partition("::")
-    function = re.match(r"\w+", name)[0]
-    path = TESTS / file
+    function = re.search(r"::(\w+)", case)[1]
+    path = file_of(case)
     return path.exists() and f"def {function}(" in path.read_text(encoding="utf-8")
 
 

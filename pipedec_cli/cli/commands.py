@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
@@ -31,8 +32,6 @@ from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.jobs.train_settings import TrainSettings
-from pipedec_cli.serve import command as serving
-from pipedec_cli.serve.settings import ServeSettings
 from pipedec_cli.training.hyperparameters import is_main
 from pipedec_cli.view.console import make_console, visible, write_stdout
 from pipedec_cli.view.progress import Terminal
@@ -98,7 +97,7 @@ def _generate(settings: GenerateSettings, asked: Invocation) -> None:
         write_stdout(result + "\n")
     if result is None or isinstance(result, str):
         return
-    if not settings.part and not settings.ray:
+    if not settings.in_parts:
         then = generate_job.next_commands(settings, Path(result.out))
         if then:
             log.info(f"next: {then}")
@@ -242,9 +241,7 @@ pipedec generate --exact my-model --draft source  # the same text in fewer calls
 pipedec generate docs.jsonl --model my-chat-model --schema person.json  # objects, no training
 """,
     ),
-    Command(
-        "serve", ServeSettings, serving.serve, serving.EXAMPLES, ("config", "set_keys")
-    ),
+    Command("serve", *resolve_name("pipedec_cli.serve.command:COMMAND")),
     Command(
         "score",
         ScoreSettings,

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.file_formats import text_lines
-from pipedec_cli.data.importers.phrases import multispanqa, parallel, split_phrases
+from pipedec_cli.data.importers.parallel import parallel, split_phrases
+from pipedec_cli.data.importers.spans import multispanqa
 from pipedec_cli.data.inputs import read_rows
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, checked, contents

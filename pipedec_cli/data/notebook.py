@@ -22,6 +22,12 @@ def _cell(value: Any) -> str:
     return f'<td dir="auto" style="{_STYLE}">{shown}</td>'
 
 
+def framed(title: str, page: str) -> str:
+    """A page in a frame of its own, in which nothing but its scripts may act."""
+    shown = f'title="{escape(title)}" srcdoc="{escape(page)}"'
+    return f'<iframe sandbox="allow-scripts" {shown} style="width: 100%; height: 45rem; border: 1px solid #8888"></iframe>'
+
+
 def listed(texts: Iterable[str]) -> str:
     """A list as HTML; "" for none."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)

@@ -43,7 +43,7 @@ def generate(
         What was done; the prompt with `show_prompt`; None if the lines went to `emit`.
     """
     check_settings(settings)
-    if settings.part or settings.ray:
+    if settings.in_parts:
         from pipedec_cli.jobs import shard
 
         return shard.run(settings, listen)

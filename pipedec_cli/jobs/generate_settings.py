@@ -164,6 +164,11 @@ class GenerateSettings(WorkflowSettings):
     )
 
     @property
+    def in_parts(self) -> bool:
+        """Whether parts go into the folder of a job: one of them, or all."""
+        return bool(self.part or self.ray)
+
+    @property
     def is_blind(self) -> bool:
         """Whether a model answers without training."""
         return self.fields is not None or bool(self.shots or self.ask)

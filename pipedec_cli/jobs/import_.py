@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from pipedec_cli.data.importers import (
     CleaningCounts,
     ImportedFile,
     cleaned,
-    parallel,
+    importer,
     splits_at,
 )
 from pipedec_cli.data.inputs import read_records
@@ -41,17 +41,10 @@ from pipedec_cli.jobs.settings import (
     unescaped,
 )
 
-DataSet = Literal[
-    "msqa",
-    "kp20k",
-    "kptimes",
-    "wikihowqa",
-    "cnn_dailymail",
-    "pubmed",
-    "keyphrases",
-    "conll",
-    "parallel",
-]
+if TYPE_CHECKING:
+    DataSet = str
+else:
+    DataSet = Literal[tuple(IMPORTERS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,10 +280,10 @@ def _write(
 ) -> CleaningCounts:
     """Write one split, or with None all of the location, to a file. Returns what was counted; a `UserError` if it holds nothing."""
     tally = CleaningCounts()
-    read = IMPORTERS[settings.name][1]
+    read = importer(settings.name)
     if settings.name == "parallel":
         separator = settings.separator and unescaped(settings.separator)
-        read = partial(parallel, targets=settings.targets, separator=separator)
+        read = partial(read, targets=settings.targets, separator=separator)
     objects = islice(cleaned(read(settings.location, split), tally), settings.limit)
     for item in track(listen, objects, None, f"reading {split or settings.location}"):
         file.write(to_json(item) + "\n")

@@ -228,7 +228,7 @@ def read_inputs(settings: GenerateSettings, *, keep: Path | None = None) -> Inpu
     else:
         _check_split(settings, path, location, split)
     invalid: InvalidRecords | None = None
-    if settings.skip_invalid or settings.part or settings.ray:
+    if settings.skip_invalid or settings.in_parts:
         invalid = InvalidRecords()
     say_mended = True
 

@@ -15,7 +15,7 @@ from pipedec_cli.compare.child import Child, ChildError, Memory
 from pipedec_cli.compare.comparison import Conditions
 from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.compare.machine import ProcessorTime, disturbance, this_machine
-from pipedec_cli.compare.peers import PEERS, Absent, PeerName, make_peer, require_peer
+from pipedec_cli.compare.peers import PEERS, Absent, make_peer, require_peer
 from pipedec_cli.compare.runners import EXACT, EngineRunner
 from pipedec_cli.compare.timing import (
     Source,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def parse_compared(
     settings: ReportSettings | BenchSettings, refused: Collection[str] = ()
-) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
+) -> tuple[tuple[str, ...], tuple[Draft, ...]]:
     """What --compare names: the peers, decoders of other libraries, which must be installed, and the drafts of exact mode.
 
     A UserError for another name. It does not offer the `refused` ones, which the caller
@@ -60,7 +60,7 @@ def parse_compared(
 def measure(
     settings: ReportSettings | BenchSettings,
     entries: Sequence[Entry],
-    peers: Sequence[PeerName],
+    peers: Sequence[str],
     checkpoint: Checkpoint,
     max_tokens: int,
     listen: Listen,
@@ -171,7 +171,7 @@ class _Contest:
     stopped: str | None = None
 
     def add(
-        self, name: PeerName, checkpoint: Checkpoint, folder: Path, max_tokens: int
+        self, name: str, checkpoint: Checkpoint, folder: Path, max_tokens: int
     ) -> None:
         """Let a peer take part that runs the checkpoint; it may write files to the folder. One that cannot is left out."""
         sources = self.entries[0].sources

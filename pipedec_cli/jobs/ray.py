@@ -160,6 +160,8 @@ def run_on_ray(
     settings: GenerateSettings, folder: Path, listen: Listen
 ) -> GenerateResult:
     """Write all shards of a job in a folder that are not whole yet, each by a worker of the cluster."""
+    if settings.part:
+        raise UserError("give either --part K/N or --ray", todo="--ray makes all parts")
     if settings.data == STDIN:
         raise UserError(
             "--ray takes files, not standard input", todo="save the records in a file"

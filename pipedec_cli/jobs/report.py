@@ -16,7 +16,7 @@ from pipedec_cli.compare.comparison import (
     choose_sample,
 )
 from pipedec_cli.compare.entry import Entry, Quality, Role, TextAgreement
-from pipedec_cli.compare.peers import MAX_TOKENS, PeerName, require_gguf
+from pipedec_cli.compare.peers import MAX_TOKENS, require_gguf
 from pipedec_cli.compare.runners import EngineRunner, make_runner, source_ids
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.inputs import Inputs, is_hub_name
@@ -47,6 +47,7 @@ from pipedec_cli.jobs.loading import (
     read_inputs,
 )
 from pipedec_cli.jobs.measuring import measure, parse_compared
+from pipedec_cli.jobs.pages import page_at
 from pipedec_cli.jobs.report_settings import REPEATS, ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
 from pipedec_cli.jobs.settings import StoredDtype
@@ -161,7 +162,7 @@ def _reading(decoder: Decoder) -> dict[str, Any]:
 
 
 def plan_entries(
-    settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft]
+    settings: ReportSettings, peers: Sequence[str], drafts: Sequence[Draft]
 ) -> tuple[list[Entry], str]:
     """Load the models and plan an entry for each way to decode, the baseline first.
 
@@ -397,7 +398,7 @@ def _load_sequential(
 
 def compare(
     settings: ReportSettings,
-    peers: Sequence[PeerName],
+    peers: Sequence[str],
     drafts: Sequence[Draft],
     listen: Listen,
 ) -> tuple[list[Path], Report]:
@@ -600,16 +601,14 @@ def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
 
 def save_report(compared: Compared) -> None:
     """Write a report as JSON, as Markdown, and as a page for a browser."""
-    from pipedec_cli.page.report import report_page
     from pipedec_cli.view.results import report_markdown
 
     saved = compared.folder / "report.json"
-    page = report_page(compared.report, compared.curves)
     texts = {
         saved: [to_json(compared.content, indent=2) + "\n"],
         compared.folder / "report.md": [report_markdown(compared.report)],
-        compared.folder / "report.html": [page],
     }
+    texts |= page_at(compared.folder / "report.html", compared.report, compared.curves)
     write_together(texts, last=saved)
     log.info(f"saved {saved}, report.md and report.html, to be looked at in a browser")
 

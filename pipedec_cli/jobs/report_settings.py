@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
+from pipedec_cli.compare.peers import PEERS
 from pipedec_cli.data.records import SPLITS, SplitName
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import (
@@ -50,7 +51,7 @@ class ReportSettings(WorkflowSettings):
     compare: str = option(
         "sequential",
         "Decoders to compare with, commas between: sequential (always), exact (exact-pipelined, exact-source, exact-jacobi), "
-        "transformers, transformers:bfloat16, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, llama.cpp.",
+        f"{', '.join(PEERS)}.",
         metavar="NAMES",
     )
     delays: Annotated[tuple[Size | Literal["wait"], ...], Meta(min_length=1)] | None = (
@@ -125,8 +126,7 @@ class BenchSettings(Settings):
     )
     compare: str = option(
         "sequential,transformers",
-        "Decoders to compare with, commas between: sequential (always), transformers, transformers:bfloat16, "
-        "ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, llama.cpp.",
+        f"Decoders to compare with, commas between: sequential (always), {', '.join(PEERS)}.",
         metavar="NAMES",
     )
     delays: Sizes = option(

@@ -51,12 +51,11 @@ def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
             where=settings.out,
             todo="give another --out",
         )
-    if settings.part and settings.ray:
-        raise UserError("give either --part K/N or --ray", todo="--ray makes all parts")
-    if settings.part is None:
+    if settings.ray:
         from pipedec_cli.jobs.ray import run_on_ray
 
         return run_on_ray(settings, folder, listen)
+    assert settings.part is not None
     check_out(settings, folder / settings.part.file)
 
     inputs = read_inputs(settings)

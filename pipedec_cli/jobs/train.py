@@ -19,7 +19,7 @@ from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.resumable import Artifact
 from pipedec_cli.data.stored import Stored
-from pipedec_cli.data.writing import manifest, write_text
+from pipedec_cli.data.writing import manifest, write_together
 from pipedec_cli.events import Listen, Training, shown, silent, stage, track
 from pipedec_cli.jobs.command_lines import (
     all_sources,
@@ -31,6 +31,7 @@ from pipedec_cli.jobs.estimate import Prepared, estimate
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.gpus import only_gpu
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
+from pipedec_cli.jobs.pages import page_at
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.stopping import explain_stop
@@ -184,7 +185,6 @@ def _require_free(artifact: Artifact, *, is_resumed: bool) -> None:
 
 def write_card_and_page(training: Trained) -> None:
     """Write the model card and the page of a training, if it has just ended and was not finished before."""
-    from pipedec_cli.page.report import training_page
     from pipedec_cli.view.model_card import training_sheets, write_card
 
     checkpoint = training.checkpoint
@@ -193,8 +193,8 @@ def write_card_and_page(training: Trained) -> None:
     if checkpoint and record and training.data:
         write_card(target, checkpoint, record, training.data, training.examples)
         sheets = training_sheets(checkpoint, record)
-        page = training_page(target.name, record["result"], sheets)
-        write_text(target / "training.html", page)
+        page = target / "training.html"
+        write_together(page_at(page, target.name, record["result"], sheets), last=page)
 
 
 def _check_settings(settings: TrainSettings, target: Path) -> None:

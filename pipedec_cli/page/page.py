@@ -10,16 +10,12 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
-from pipedec_cli.data.reading import as_text, contents, read_json
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.view.console import visible
 
 if TYPE_CHECKING:
@@ -118,36 +114,3 @@ def block(data: object) -> Markup:
 
     text = json.dumps(_shown(data), ensure_ascii=False, separators=(",", ":"))
     return Markup(text.translate(_ESCAPES))  # noqa: S704
-
-
-class _Advice(Struct):
-    text: str
-
-
-class _Reported(Struct):
-    """The part of a report.json that is checked."""
-
-    advice: _Advice
-
-
-@dataclass(frozen=True, slots=True)
-class SavedReport:
-    """The advice in words, the content of report.json, and the page, which a notebook shows in a frame."""
-
-    folder: Path
-    advice: str
-    content: dict[str, Any] = field(repr=False)
-    page: str = field(repr=False)
-
-    def _repr_html_(self) -> str:
-        return template("framed.html", title=self.folder, page=self.page)
-
-
-def read_report(folder: Path | str | None = None) -> SavedReport:
-    """The report that `pipedec report` wrote into a folder; None: the workspace's. A UserError if there is none."""
-    saved = Workspace.find().report if folder is None else Path(folder)
-    content = read_json(saved / "report.json", _Reported, "pipedec report")
-    page = saved / "report.html"
-    return SavedReport(
-        saved, content["advice"]["text"], content, as_text(contents(page), str(page))
-    )

@@ -8,7 +8,7 @@ from codecs import BOM_UTF8
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.reading import contents
@@ -53,6 +53,10 @@ def serve(settings: ServeSettings) -> None:
     if service.thread.is_alive() or service.waiting:
         # A call or a schema that nobody waits for.
         os._exit(0)
+
+
+#: Its entry in the table of the commands.
+COMMAND: Final = (ServeSettings, serve, EXAMPLES, ("config", "set_keys"))
 
 
 def _read_keys(file: Path) -> list[bytes]:

@@ -424,7 +424,7 @@ class Service:
         """Send what a call has added to a text, and end the text where one of `stop` stands."""
         values = None
         if request.so_far is None:
-            text = _settled(request)
+            text = settled(request)
         else:
             has_more = request.so_far.update()
             text = request.so_far.text
@@ -461,7 +461,7 @@ def _limited(method: Method, request: Request) -> Method:
     )
 
 
-def _settled(request: Request) -> str:
+def settled(request: Request) -> str:
     """The beginning of a text that no later token changes."""
     rows, decoder = request.grid.subsequences, request.decoder
     ended = [*takewhile(attrgetter("ended"), rows)]

@@ -157,7 +157,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "imported", ["typer", "rich", "pipedec_cli.cli.app", "pipedec_cli.serve.command"]
+    "imported", ["typer", "rich", "pipedec_cli.cli.app", "pipedec_cli.cli.commands"]
 )
 @pytest.mark.parametrize(("number", "code", "word"), SIGNALS)
 def test_a_signal_while_the_command_is_being_imported_is_one_line_and_its_exit_code(

@@ -27,7 +27,7 @@ def form(folder):  # without what depends on the number of examples
 
 @pytest.mark.slow
 def test_the_demo_runs_every_command_and_makes_what_ships_and_ends_in_what_to_do_next(
-    tmp_path, capsys
+    tmp_path, capsys, page_of
 ):
     out = tmp_path / "demo"
     demo.demo(demo.DemoSettings(updates=60, examples=200, test=4, out=out))
@@ -35,7 +35,7 @@ def test_the_demo_runs_every_command_and_makes_what_ships_and_ends_in_what_to_do
     made = out / "models" / "pipelined"
     assert all((made / file.name).exists() for file in demo.SHIPPED.iterdir())
     assert form(made) == form(demo.SHIPPED)
-    assert (out / "report" / "report.html").exists()
+    assert "Decoders compared" in page_of(out / "report" / "report.html")
     facts = read_json(out / "report" / "facts.json")
     assert set(facts) == {
         "sequential",

@@ -98,7 +98,6 @@ score -
 segment x '--set'
 generate --delay
 segment x --recipe msqa
-serve --grace 3
 train --set family=llama
 segment x --set held_out
 segment x --set nonsense=1

@@ -1,7 +1,6 @@
 """Typed questions about a text: every answer has the probability that plain transformers give it, whatever stands beside it."""
 
 import random
-from itertools import takewhile
 
 import pytest
 import torch
@@ -37,9 +36,8 @@ class Slow:
         self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.chat = chat
-        [self.end] = self.tokenizer.encode("<|im_end|>", add_special_tokens=False)
-        if not chat:
-            self.end = self.tokenizer.encode("a\n", add_special_tokens=False)[-1]
+        end = "<|im_end|>" if chat else "a\n"
+        *_, self.end = self.tokenizer.encode(end, add_special_tokens=False)
 
     def ids(self, source, question, label):
         """The tokens of the whole text with an answer; special tokens in a user's words would be special."""
@@ -57,20 +55,25 @@ class Slow:
         """The logarithm of the probability of the tokens from a place on, and of the end behind them."""
         whole = torch.tensor([[*ids, self.end]])
         with torch.inference_mode():
-            logits = self.model(whole).logits[0].log_softmax(-1)
-        return sum(
-            logits[n - 1, whole[0, n]].item() for n in range(begin, len(ids) + 1)
-        )
+            logits = self.model(whole).logits[0]
+        logits = logits.log_softmax(-1)
+        places = range(begin, len(ids) + 1)
+        return sum(logits[place - 1, whole[0, place]].item() for place in places)
 
     def probabilities(self, source, question, temperature=1.0):
         alone = self.ids(source, question, "")
         rows = [self.ids(source, question, label) for label in question.labels]
-        columns = zip(alone, *rows, strict=False)
-        begin = len([*takewhile(lambda column: len({*column}) == 1, columns)])
+        begin = 0
+        for column in zip(alone, *rows, strict=False):
+            if len(set(column)) > 1:
+                break
+            begin += 1
         scores = [self.score(row, begin) / temperature for row in rows]
-        shares = torch.tensor(scores, dtype=torch.float64).softmax(0).tolist()
+        exact = torch.tensor(scores, dtype=torch.float64)
+        shares = exact.softmax(0).tolist()
         lengths = [len(row) - begin for row in rows]
-        return dict(zip(question.labels, shares, strict=True)), lengths
+        named = dict(zip(question.labels, shares, strict=True))
+        return named, lengths
 
 
 def drawn(count, seed):
@@ -80,18 +83,18 @@ def drawn(count, seed):
     for number in range(count):
         labels = {}
         while len(labels) < draw.randint(2, 6):
-            label = " ".join(draw.choices(WORDS, k=draw.choice([1, 1, 2, 3])))
+            length = draw.choice([1, 1, 2, 3])
+            label = " ".join(draw.choices(WORDS, k=length))
             labels.setdefault(label.casefold(), label)
-        about = " ".join(draw.choices(WORDS, k=draw.randint(1, 5)))
+        length = draw.randint(1, 5)
+        about = " ".join(draw.choices(WORDS, k=length))
         meant = [*labels.values()]
         if number % 3 == 0:
             meant[0] = Option(meant[0], "it stands there")
         questions.append(Choice(f"question {number}", f"Which is {about}?", meant))
-    return [
-        *questions,
-        Predicate("open", "Is it open?"),
-        Score("stars", "", ("one", "two", "three")),
-    ]
+    questions.append(Predicate("open", "Is it open?"))
+    questions.append(Score("stars", "", ("one", "two", "three")))
+    return questions
 
 
 def assert_equal_to_the_slow_reading(folder, plain, count, chat):
@@ -100,8 +103,10 @@ def assert_equal_to_the_slow_reading(folder, plain, count, chat):
     lengths = set()
     for first in range(0, len(questions), 11):
         asked = questions[first : first + 11]
-        source = " ".join(random.Random(first).choices(WORDS, k=9))
-        [decisions] = decide(deciding(plain, asked, chat=chat), [source])
+        chance = random.Random(first)
+        source = " ".join(chance.choices(WORDS, k=9))
+        decoder = deciding(plain, asked, chat=chat)
+        [decisions] = decide(decoder, [source])
         for question, decision in zip(asked, decisions, strict=True):
             shares, tokens = slow.probabilities(source, question)
             lengths.update(tokens)
@@ -133,9 +138,8 @@ def test_probabilities_do_not_depend_on_the_batch_nor_on_what_else_is_asked(
     assert together == alone * 3
     for number, question in enumerate(questions):
         by_itself = deciding(plain, [question], chat=chat)
-        for decisions, [decision] in zip(
-            alone, decide(by_itself, SOURCES), strict=True
-        ):
+        others = decide(by_itself, SOURCES)
+        for decisions, [decision] in zip(alone, others, strict=True):
             beside = decisions[number].probabilities
             assert decision.probabilities == pytest.approx(beside, abs=1e-6)
 
@@ -146,13 +150,16 @@ def events_of(decoder, source, kind):
 
 
 def test_all_answers_of_all_questions_take_one_call_behind_one_reading(plain):
-    decoder = deciding(plain, drawn(12, seed=1))
-    assert len(events_of(decoder, "The Mill is a pub.", Stepped)) == 1
+    questions = drawn(12, seed=1)
+    decoder = deciding(plain, questions)
+    calls = events_of(decoder, "The Mill is a pub.", Stepped)
+    assert len(calls) == 1
 
 
 def test_what_was_read_for_some_questions_is_not_read_again_for_others(plain):
     source = "The Mill is a pub. " * 9
-    [*decide(deciding(plain, [Predicate("Is it open?")]), [source])]
+    first = deciding(plain, [Predicate("Is it open?")])
+    list(decide(first, [source]))
     other = deciding(plain, [Choice("food", choices=("Thai", "Greek"))])
     [admitted] = events_of(other, source, Admitted)
     assert admitted.grid.cached > 50
@@ -162,11 +169,15 @@ def test_what_was_read_for_some_questions_is_not_read_again_for_others(plain):
 def test_ten_thousand_answers_are_scored_in_calls_that_have_room_for_them(plain):
     labels = [f"{number:05}" for number in range(10_000)]
     decoder = deciding(plain, [Choice("number", choices=labels), Predicate("open")])
-    assert len(events_of(decoder, "It is 00017.", Stepped)) > 1
+    calls = events_of(decoder, "It is 00017.", Stepped)
+    assert len(calls) > 1
     [[number, is_open]] = decide(decoder, ["It is 00017."])
     assert len(number.probabilities) == 10_000
-    assert sum(number.probabilities.values()) == pytest.approx(1)
-    [[alone]] = decide(deciding(plain, [Predicate("open")]), ["It is 00017."])
+    total = sum(number.probabilities.values())
+    assert total == pytest.approx(1)
+    question = Predicate("open")
+    by_itself = deciding(plain, [question])
+    [[alone]] = decide(by_itself, ["It is 00017."])
     assert is_open.probabilities == pytest.approx(alone.probabilities, abs=1e-6)
 
 
@@ -189,50 +200,55 @@ def test_each_kind_of_question_has_its_answer(plain):
         Score("anger", levels=levels),
     ]
     decoder = deciding(plain, questions)
-    is_open, topic, anger = told(decoder, "a", ["yes", "delivery", "furious"])
+    likely = ["yes", "delivery", "furious"]
+    is_open, topic, anger = told(decoder, "a", likely)
     assert is_open.value == is_open.probabilities["yes"] > 0.9
-    assert (topic.value, topic.confidence) == (
-        "delivery",
-        max(topic.probabilities.values()),
-    )
-    mean = sum(
-        level * chance for level, chance in enumerate(anger.probabilities.values(), 1)
-    )
+    assert topic.value == "delivery"
+    assert topic.confidence == max(topic.probabilities.values())
+    mean = 0.0
+    for level, chance in enumerate(anger.probabilities.values(), 1):
+        mean += level * chance
     assert anger.value == pytest.approx(mean)
     assert anger.value > 2.9
-    assert (anger.kind, anger.name) == ("score", "anger")
+    assert anger.kind == "score"
+    assert anger.name == "anger"
 
 
 def test_a_text_beside_decisions_is_a_part_of_the_source_and_says_where(plain):
     questions = [Text("order", "Which order?", grounded=True), Predicate("open")]
     source = "Order 4471 came."
-    for decision in next(decide(deciding(plain, questions), [source])):
-        if decision.kind == "text" and decision.value is not None:
-            [(start, end), *_] = decision.spans
-            assert source[start:end] == decision.value
+    decoder = deciding(plain, questions)
+    [[decision, _]] = decide(decoder, [source])
+    assert decision.kind == "text"
+    if decision.value is not None:
+        start, end = decision.spans[0]
+        assert source[start:end] == decision.value
 
 
 def test_a_temperature_divides_the_scores_and_leaves_the_best_answer(folder, plain):
     question = Choice("food", choices=("Thai", "Greek", "pub food"))
-    [[decision]] = decide(deciding(plain, [question], temperature=4.0), ["a pub"])
-    shares, _ = Slow(folder, chat=True).probabilities("a pub", question, 4.0)
+    decoder = deciding(plain, [question], temperature=4.0)
+    [[decision]] = decide(decoder, ["a pub"])
+    slow = Slow(folder, chat=True)
+    shares, _ = slow.probabilities("a pub", question, 4.0)
     assert decision.probabilities == pytest.approx(shares, abs=1e-5)
 
 
 def test_a_prior_is_the_score_behind_an_empty_text(plain):
     question = Choice("food", choices=("Thai", "Greek", "pub food"))
     decoder = deciding(plain, [question], prior=True)
-    [[without], [of_nothing]] = decide(deciding(plain, [question]), ["a pub", ""])
-    ratios = {
-        label: without.probabilities[label] / of_nothing.probabilities[label]
-        for label in question.labels
-    }
+    without_prior = deciding(plain, [question])
+    [[without], [of_nothing]] = decide(without_prior, ["a pub", ""])
+    ratios = {}
+    for label, share in without.probabilities.items():
+        ratios[label] = share / of_nothing.probabilities[label]
     whole = sum(ratios.values())
     expected = {label: ratio / whole for label, ratio in ratios.items()}
     [[decision], [even]] = decide(decoder, ["a pub", ""])
     assert decision.probabilities == pytest.approx(expected)
     assert decision.value == max(expected, key=expected.get)
-    assert [*even.probabilities.values()] == pytest.approx([1 / 3] * 3)
+    thirds = dict.fromkeys(question.labels, 1 / 3)
+    assert even.probabilities == pytest.approx(thirds)
 
 
 def test_words_of_users_are_text_and_never_template(plain):
@@ -243,30 +259,38 @@ def test_words_of_users_are_text_and_never_template(plain):
     decoder = deciding(plain, questions)
     end = plain.checkpoint.tokenizer.convert_tokens_to_ids(mark)
     [known] = decoder.plan.known
-    assert known.count(end) == 1, "that of the template"
+    ends = known.count(end)
+    assert ends == 1, "that of the template"
     [[decision]] = decide(decoder, [f"a {mark} b"])
-    assert sum(decision.probabilities.values()) == pytest.approx(1)
+    total = sum(decision.probabilities.values())
+    assert total == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
-    ("make", "where"),
+    "choices",
     [
-        (lambda: Choice("kind", choices=("a", " ")), "kind"),
-        (lambda: Choice("kind", choices=("Yes", "yes ")), "kind"),
-        (lambda: Choice("kind", choices=("a",)), "kind"),
-        (lambda: Choice("kind", choices=[str(n) for n in range(10_001)]), "kind"),
-        (lambda: Choice("kind", choices=("a", "b" * 3_000)), "kind"),
-        (lambda: Score("anger", levels=[str(n) for n in range(11)]), "anger"),
-        (lambda: Score("anger", levels=("low", "Low")), "anger"),
-        (lambda: Choice("kind", choices="ab"), "kind"),
-        (lambda: Choice("kind", choices=(1, 2)), "kind"),
-        (lambda: Score("anger", levels=None), "anger"),
+        ("a", " "),
+        ("Yes", "yes "),
+        ("a",),
+        [str(number) for number in range(10_001)],
+        ("a", "b" * 3_000),
+        "ab",
+        (1, 2),
     ],
 )
-def test_answers_that_cannot_be_told_apart_or_are_too_many_are_refused(make, where):
+def test_choices_that_cannot_be_told_apart_or_are_too_many_are_refused(choices):
     with pytest.raises(UserError) as caught:
-        make()
-    assert where in caught.value.where
+        Choice("kind", choices=choices)
+    assert "kind" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    "levels", [[str(number) for number in range(11)], ("low", "Low"), None]
+)
+def test_levels_that_cannot_be_told_apart_or_are_too_many_are_refused(levels):
+    with pytest.raises(UserError) as caught:
+        Score("anger", levels=levels)
+    assert "anger" in caught.value.where
 
 
 @pytest.mark.parametrize("words", [(3, ""), ("open", 3), ("open", None)])

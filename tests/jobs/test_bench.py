@@ -17,7 +17,7 @@ from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.view.results import bench_sheets
 from tests.checkpoints import tiny_checkpoint
 from tests.compare.decoders import entry, timing
-from tests.jobs.report.reports import conditions
+from tests.jobs.report.reports import THERE, conditions
 from tests.model.engines import needs_int8
 from tests.model.test_gguf import written
 from tests.running import refused, run
@@ -94,7 +94,7 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
         folder,
         *FEW,
         "--compare",
-        "sequential,transformers,ctranslate2",
+        ",".join(("sequential", *THERE)),
     )
     said = " ".join(run(*command).stdout.split())
     assert (
@@ -110,8 +110,7 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     assert calls == {
         "sequential": 13,
         "Δt = 1": 7,
-        "transformers": 13,
-        "ctranslate2": 13,
+        **dict.fromkeys(THERE, 13),
     }
     assert {speed["setup_seconds"] for speed in decoders.values()} == {None}
     assert (

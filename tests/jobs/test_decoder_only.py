@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,21 @@ FEW = ("--max-steps", "2", "--batch-size", "4", "--device", "cpu")
 LLAMA = ("--model", "scratch-tiny-llama")
 
 
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(SHAPES, "scratch-tiny", SMALL)  # type: ignore[misc]
+@pytest.fixture(scope="module")
+def segmented(tmp_path_factory):
+    """A workspace with data. Not to be changed."""
+    folder = tmp_path_factory.mktemp("segmented")
     rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD * 4)
-    write_lines(tmp_path / "d.jsonl", *rows)
-    run("segment", tmp_path / "d.jsonl", "-w", tmp_path / "work")
-    return tmp_path / "work"
+    write_lines(folder / "d.jsonl", *rows)
+    run("segment", folder / "d.jsonl", "-w", folder / "work")
+    return folder / "work"
+
+
+@pytest.fixture
+def workspace(segmented, tmp_path, monkeypatch):
+    """A copy of that workspace."""
+    monkeypatch.setitem(SHAPES, "scratch-tiny", SMALL)
+    return Path(shutil.copytree(segmented, tmp_path / "work"))
 
 
 def train(workspace: Path, *more: object) -> str:

@@ -9,7 +9,14 @@ import pytest
 from tests.checkpoints import change, tiny_checkpoint
 from tests.jobs.report.running import QUICK as REPORT
 from tests.jobs.report.running import options_of
-from tests.running import generated, lines_of, read_json, refused, run, write_lines
+from tests.running import (
+    generated,
+    lines_of,
+    read_json,
+    refused,
+    run,
+    write_lines,
+)
 
 SCHEMA = {
     "properties": {
@@ -154,7 +161,7 @@ def test_a_model_that_was_trained_for_dates_writes_dates_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_report_compares_values_and_steps(workspace, tmp_path):
+def test_the_report_compares_values_and_steps(workspace, tmp_path, page_of):
     # A model that has learnt enough to give values.
     workspace = shutil.copytree(workspace, tmp_path / "work")
     run("train", "-w", workspace, *QUICK, "--max-steps", 60, "--overwrite")
@@ -179,7 +186,7 @@ def test_the_report_compares_values_and_steps(workspace, tmp_path):
     shown = (workspace / "report" / "report.md").read_text(encoding="utf-8")
     assert "How sure, fields together" in shown and "area under the ROC curve" in shown
     assert "the same of 1 - forced: " in shown
-    page = (workspace / "report" / "report.html").read_text(encoding="utf-8")
+    page = page_of(workspace / "report" / "report.html")
     # The plot is there where some values are right and some are wrong.
     has_both = pipelined["quality"]["reliability"]["auc"] is not None
     assert ("Confidence and truth" in page) == has_both
@@ -246,13 +253,12 @@ def test_items_are_written_scored_and_shown_by_their_names(listed):
 
 
 @pytest.mark.slow
-def test_the_report_and_its_page_and_card_know_lists(listed):
+def test_the_report_and_its_page_and_card_know_lists(listed, page_of):
     run("report", "-w", listed, *REPORT)
     content = read_json(listed / "report" / "report.json")
     names = [entry["name"] for entry in content["entries"]]
     assert names == ["sequential", "fields together"]
-    page = (listed / "report" / "report.html").read_text(encoding="utf-8")
-    assert "menu[1].dish:" in page
     card = (listed / "models" / "pipelined" / "README.md").read_text(encoding="utf-8")
     shown = card.replace('", "', '","').replace("\\", "")
     assert '["name","menu[].dish","menu[].at.price"]' in shown
+    assert "menu[1].dish:" in page_of(listed / "report" / "report.html")

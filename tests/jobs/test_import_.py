@@ -10,7 +10,6 @@ import pytest
 
 from pipedec_cli.data.importers import IMPORTERS
 from pipedec_cli.data.inputs import given_splits
-from pipedec_cli.data.workspace import load_segmentation
 from pipedec_cli.jobs.import_ import DataSet
 from tests import running
 from tests.running import lines_of, refused, write_lines
@@ -45,19 +44,6 @@ def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file():
     few = ("--split", "train", "--limit", 1)
     run("kp20k", "published", *few, "--out", "out/mine.jsonl")
     assert len(lines_of("out/mine.jsonl")) == 1
-
-
-def test_tagged_tokens_become_objects_that_segment_takes():
-    tagged = "Ann\tB-PER\nof\tO\nX{}\tB-ORG\nand\tO\nY\tB-ORG\n\n"
-    Path("ner.conll").write_text("".join(map(tagged.format, range(9))))
-    same_words(run("conll", "ner.conll").stderr)
-    assert lines_of("conll.jsonl")[0]["target"] == {"PER": ["Ann"], "ORG": ["X0", "Y"]}
-    running.run("segment", "conll.jsonl", "--level", "field")
-    fields = load_segmentation(Path("pipedec-workspace/data/segmentation.json")).fields
-    assert [(field.name, field.kind) for field in fields] == [
-        ("PER", "list"),
-        ("ORG", "list"),
-    ]
 
 
 def test_split_without_answers_is_named_for_segment_and_what_had_to_be_changed_is_said_even_when_quiet():

@@ -178,13 +178,13 @@ def test_a_model_is_what_plain_transformers_loads(made):
     assert (folder / "generation_config.json").exists()
 
 
-def test_a_model_comes_with_a_card_and_a_page_of_its_training(made):
+def test_a_model_comes_with_a_card_and_a_page_of_its_training(made, page_of):
     workspace = made[0]
     folder = workspace / "models" / "pipelined"
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "2 of 2, the best by dev score" in card
     assert "max\\_steps" in card and "epochs" not in card
-    page = (folder / "training.html").read_text(encoding="utf-8")
+    page = page_of(folder / "training.html")
     assert "Loss in training" in page and "max_steps" in page
     assert str(workspace) not in page
 

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import random
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -306,24 +307,22 @@ def _vary(model, kind):
     """Texts of `FAMILIES` end after a few tokens."""
     # Gemmas multiply their embeddings before the first layer, or have them as the
     # output matrix as well.
-    spread = (
-        0.4
-        if kind in CAUSAL
-        else 0.1
-        if kind in ("gemma3_text", "gemma2", "t5gemma", "t5gemma2")
-        else 1.0
-    )
+    spread = 1.0
+    if kind in ("gemma3_text", "gemma2", "t5gemma", "t5gemma2"):
+        spread = 0.1
+    if kind in CAUSAL:
+        spread = 0.4
     for name, parameter in model.named_parameters():
+        if "embed_positions" in name and kind != "bart":
+            continue
         if parameter.dim() == 1:
             most = 0.3 if kind in CAUSAL else 0.2
             parameter.add_(torch.empty_like(parameter).uniform_(-most, most))
-        elif "embed" in name or "shared" in name:
-            if "embed_positions" not in name or kind == "bart":
-                parameter.normal_(0, spread)
+        elif re.search("embed|shared", name):
+            parameter.normal_(0, spread)
         else:
-            parameter.normal_(
-                0, 1.4 * parameter.shape[1] ** -0.5 if kind in CAUSAL else 0.35
-            )
+            usual = 1.4 * parameter.shape[1] ** -0.5 if kind in CAUSAL else 0.35
+            parameter.normal_(0, usual)
     if kind not in CAUSAL:
         head = model.lm_head.out_proj if kind.startswith("t5gemma") else model.lm_head
         head.weight[EOS] *= 4.0 if kind == "bart" else 2.5

@@ -39,9 +39,7 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
         GGUFValueType,
         GGUFWriter,
         LlamaFileType,
-        quant_shape_to_byte_shape,
     )
-    from gguf.quants import quantize
 
     config = checkpoint.model.config
     types = {
@@ -51,10 +49,6 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
     }
     types |= {str: GGUFValueType.STRING, list: GGUFValueType.ARRAY}
     words = tokenizer or tokenizer_values(checkpoint.tokenizer, config)
-    heads = {
-        ".attn_q.": config.num_attention_heads,
-        ".attn_k.": config.num_key_value_heads,
-    }
     with closing(GGUFWriter(path, arch_of(config), **options)) as writer:
         if dtype in TYPES:
             writer.add_file_type(
@@ -62,33 +56,48 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
                     "ALL_F32" if dtype == "float32" else f"MOSTLY_{TYPES[dtype]}"
                 ]
             )
-        for name, value in (
-            model_values(checkpoint) | words | (settings or {})
-        ).items():
+        keys = model_values(checkpoint) | words | (settings or {})
+        for name, value in keys.items():
             if value is not None:
                 writer.add_key_value(name, value, types[type(value)])
         for name, weight in weights_of(checkpoint.model).items():
-            values = weight.detach().float().contiguous().numpy()
-            if config.model_type.startswith("gemma") and name.endswith("norm.weight"):
-                values = values + 1
-            for part in filter(name.count, heads if writer.arch == "llama" else ()):
-                # llama.cpp has another order of these rows
-                apart = values.reshape(heads[part], 2, -1, *values.shape[1:])
-                values = apart.swapaxes(1, 2).reshape(values.shape)
-            kind = GGMLQuantizationType[
-                TYPES.get(dtype, dtype) if values.ndim > 1 else "F32"
-            ]
-            if kind.name.endswith(
-                "_K"
-            ):  # gguf does not write these types; small bytes are finite scales
-                shape = quant_shape_to_byte_shape(values.shape, kind)
-                data = torch.randint(0, 40, shape, dtype=torch.uint8).numpy()
-            else:
-                data = quantize(values, kind)
-            writer.add_tensor(name, data, raw_dtype=kind)
+            values = stored_values(config, name, weight)
+            kind = "F32"
+            if values.ndim > 1:
+                kind = TYPES.get(dtype, dtype)
+            kind = GGMLQuantizationType[kind]
+            writer.add_tensor(name, quantized(values, kind), raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
+
+
+def stored_values(config, name, weight):
+    """The values of a weight as llama.cpp has them."""
+    values = weight.detach().float().contiguous().numpy()
+    if config.model_type.startswith("gemma") and name.endswith("norm.weight"):
+        values = values + 1
+    heads = {
+        ".attn_q.": config.num_attention_heads,
+        ".attn_k.": config.num_key_value_heads,
+    }
+    if arch_of(config) == "llama":
+        for part in filter(name.count, heads):
+            # llama.cpp has another order of these rows
+            apart = values.reshape(heads[part], 2, -1, *values.shape[1:])
+            values = apart.swapaxes(1, 2).reshape(values.shape)
+    return values
+
+
+def quantized(values, kind):
+    """Values in a type. The package gguf does not write all: small bytes are finite scales of the others."""
+    from gguf import quant_shape_to_byte_shape
+    from gguf.quants import quantize
+
+    if not kind.name.endswith("_K"):
+        return quantize(values, kind)
+    shape = quant_shape_to_byte_shape(values.shape, kind)
+    return torch.randint(0, 40, shape, dtype=torch.uint8).numpy()
 
 
 def weights_of(model):

@@ -339,54 +339,56 @@ _YARN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("family", "values"),
-    [
-        *(
-            ("llama", {"rope_theta": value})
-            for value in (0, -3.0, float("nan"), float("inf"), "10000", [])
-        ),
-        *(
-            ("llama", {"factor": value})
-            for value in (0, -1, 1e-30, float("nan"), float("inf"), "4")
-        ),
-        *(("llama", {"partial_rotary_factor": value}) for value in (0.5, -1, 3)),
-        *(("llama", {"attention_factor": value}) for value in (0, 1e39, float("nan"))),
-        *(
-            ("llama", {"original_max_position_embeddings": value})
-            for value in (0, -1, 0.5)
-        ),
-        *(
-            ("llama", {"rope_type": value})
-            for value in ("proportional", "default", "x", 3)
-        ),
-        ("qwen3", {"layer_types": [_WHOLE, _WINDOW]}),
-        ("qwen3", {"use_sliding_window": None}),
-        *(
-            ("t5", {"feed_forward_proj": value})
-            for value in (3, None, "nope", "gated-nope")
-        ),
-        *(("t5", {"layer_norm_epsilon": value}) for value in (0, -1e-6, 10**9)),
-        ("t5", {"dropout_rate": 2}),
-    ],
-)
+#: Settings of a rope, and values of each that make no sense or are of no use.
+ROPES = {
+    "rope_theta": (0, -3.0, float("nan"), float("inf"), "10000", []),
+    "factor": (0, -1, 1e-30, float("nan"), float("inf"), "4"),
+    "partial_rotary_factor": (0.5, -1, 3),
+    "attention_factor": (0, 1e39, float("nan")),
+    "original_max_position_embeddings": (0, -1, 0.5),
+    "rope_type": ("proportional", "default", "x", 3),
+}
+OTHERS = [
+    ("qwen3", {"layer_types": [_WHOLE, _WINDOW]}),
+    ("qwen3", {"use_sliding_window": None}),
+    ("t5", {"feed_forward_proj": 3}),
+    ("t5", {"feed_forward_proj": None}),
+    ("t5", {"feed_forward_proj": "nope"}),
+    ("t5", {"feed_forward_proj": "gated-nope"}),
+    ("t5", {"layer_norm_epsilon": 0}),
+    ("t5", {"layer_norm_epsilon": -1e-6}),
+    ("t5", {"layer_norm_epsilon": 10**9}),
+    ("t5", {"dropout_rate": 2}),
+]
+
+
+def assert_refused_or_harmless(folder):
+    """Some values are transformers' to refuse, others make a model that knows nothing."""
+    for consume in (True, False):
+        try:
+            decoder = load(folder, device="cpu", consume=consume)
+            made = decoder.texts(["red 3"], decoder.method(1, max_tokens=9))
+            assert len(list(made)) == 1
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("key", ["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize("name", ROPES)
+def test_other_ropes_that_make_no_sense_are_one_line_or_do_no_harm(tmp_path, name, key):
+    save_checkpoint(fresh("llama"), tmp_path)
+    for value in ROPES[name]:
+        change(tmp_path / "config.json", **{key: _YARN | {name: value}})
+        assert_refused_or_harmless(tmp_path)
+
+
+@pytest.mark.parametrize(("family", "values"), OTHERS)
 def test_other_values_that_make_no_sense_are_one_line_or_do_no_harm(
     tmp_path, family, values
 ):
-    """Some are transformers' to refuse, others make a model that knows nothing."""
     save_checkpoint(fresh(family), tmp_path)
-    for name in ("rope_parameters", "rope_scaling") if family == "llama" else ("",):
-        change(tmp_path / "config.json", **({name: _YARN | values} if name else values))
-        for consume in (True, False):
-            try:
-                decoder = load(tmp_path, device="cpu", consume=consume)
-                assert (
-                    len(list(decoder.texts(["red 3"], decoder.method(1, max_tokens=9))))
-                    == 1
-                )
-            except UserError as error:
-                assert "\n" not in str(error)
-        change(tmp_path / "config.json", name)
+    change(tmp_path / "config.json", **values)
+    assert_refused_or_harmless(tmp_path)
 
 
 def test_a_byt5_is_a_t5_over_bytes_to_which_special_tokens_in_a_text_are_text(tmp_path):

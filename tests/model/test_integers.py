@@ -16,7 +16,8 @@ from tests.model.engines import SIZES, WAYS, needs_int8
 
 pytestmark = needs_int8
 
-GROUP, MOST = 32, 127.0
+GROUP = 32
+MOST = 127.0
 #: The kinds that floats are rounded to.
 ROUNDED = (Kind.EIGHT, Kind.SUPER_FOUR, Kind.SUPER_SIX)
 
@@ -31,10 +32,16 @@ def packed(matrix, kind, way="wide"):
 
 def rounded(x):
     """Rows as the kernels take them: 8 bits in groups, the largest number of each ±127; float64."""
-    groups = F.pad(x, (0, -x.shape[1] % GROUP)).unflatten(1, (-1, GROUP)).double()
-    scales = (groups.abs().amax(dim=-1, keepdim=True) / MOST).float().double()
-    whole = torch.where(scales > 0, groups / scales, 0.0).round()
-    return (whole * scales).flatten(1)[:, : x.shape[1]]
+    width = x.shape[1]
+    padded = F.pad(x, (0, -width % GROUP))
+    groups = padded.double().unflatten(1, (-1, GROUP))
+    largest = groups.abs().amax(dim=-1, keepdim=True)
+    scales = (largest / MOST).float()
+    scales = scales.double()
+    whole = groups / scales
+    whole = whole.where(scales > 0, 0.0).round()
+    rows = (whole * scales).flatten(1)
+    return rows[:, :width]
 
 
 def assert_products(panels, x):
@@ -42,7 +49,9 @@ def assert_products(panels, x):
     expected = rounded(x) @ panels.unpack().double().T
     found = panels.multiply(x)
     largest = expected.abs().amax(dim=1)
-    assert ((found - expected).abs().amax(dim=1) <= 3e-6 * largest).all()
+    apart = (found - expected).abs()
+    apart = apart.amax(dim=1)
+    assert (apart <= 3e-6 * largest).all()
     for number in range(len(x)):
         alone = panels.multiply(x[number : number + 1])
         assert torch.equal(alone[0], found[number])
@@ -54,8 +63,10 @@ def test_products_of_rounded_weights_are_a_plain_reading_in_every_way(
     rows, inputs, outputs, kind
 ):
     torch.manual_seed(rows)
-    x, matrix = 3 * torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    x[0, 0], matrix[0] = 1000.0, 0.0  # an outlier, and an output without weights
+    x = 3 * torch.randn(rows, inputs)
+    x[0, 0] = 1000.0  # an outlier
+    matrix = torch.randn(outputs, inputs)
+    matrix[0] = 0.0  # an output without weights
     for way in WAYS:
         assert_products(packed(matrix, kind, way), x)
 
@@ -66,8 +77,10 @@ def test_products_of_rounded_weights_are_a_plain_reading_in_every_way(
 )
 def test_rounding_changes_normal_weights_by_so_much(kind, most):
     """GGUF's Q4_0 has 0.088, and its Q4_K 0.072."""
-    matrix = torch.randn(64, 576, generator=torch.Generator().manual_seed(0))
-    changed = packed(matrix, kind).unpack() - matrix
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(64, 576, generator=generator)
+    unpacked = packed(matrix, kind).unpack()
+    changed = unpacked - matrix
     assert changed.norm() < most * matrix.norm()
 
 
@@ -81,16 +94,18 @@ def weighed(numbers):
     rows = numbers.double()
     groups = rows.reshape(-1, GROUP)
     usual = sum_of(groups.square()) / GROUP
-    return groups, usual.sqrt() + groups.abs()
+    weights = usual.sqrt() + groups.abs()
+    return groups, weights
 
 
 def lines_of(groups, weights, whole):
     """Scale and minimum for integers by weighted least squares; the minimum is at least 0."""
     ones = sum_of(weights)
     x = sum_of(weights * groups)
-    q = sum_of(weights * whole)
-    qq = sum_of(weights * whole * whole)
-    qx = sum_of(weights * whole * groups)
+    weighted = weights * whole
+    q = sum_of(weighted)
+    qq = sum_of(weighted * whole)
+    qx = sum_of(weighted * groups)
     determinant = ones * qq - q * q
     scale = (ones * qx - x * q) / determinant
     minimum = (q * qx - qq * x) / determinant
@@ -109,7 +124,8 @@ def searched_loss(numbers):
         whole = (above * steps / largest).round()
         whole = whole.clamp(max=15)
         scale, minimum = lines_of(groups, weights, whole)
-        nearest = ((groups + minimum) / scale).round()
+        nearest = (groups + minimum) / scale
+        nearest = nearest.round()
         nearest = nearest.clamp(0, 15)
         apart = scale * nearest - minimum - groups
         lost = sum_of(weights * apart.square())
@@ -125,7 +141,9 @@ def test_four_bits_lose_little_more_than_a_plain_search_with_free_scales(power, 
     unpacked = packed(matrix, Kind.SUPER_FOUR).unpack()
     _, weights = weighed(matrix)
     apart, _ = weighed(unpacked - matrix)
-    assert (weights * apart.square()).sum() < most * searched_loss(matrix)
+    lost = weights * apart.square()
+    least = searched_loss(matrix)
+    assert lost.sum() < most * least
 
 
 #: The first digits of the SHA-256 of what rounded numbers are.
@@ -148,7 +166,8 @@ def even_numbers(outputs, inputs):
 def test_a_matrix_is_rounded_to_the_same_integers_on_every_cpu(kind):
     matrix = even_numbers(40, 600)
     unpacked = packed(matrix.float(), kind).unpack()
-    found = hashlib.sha256(unpacked.numpy().tobytes()).hexdigest()
+    content = unpacked.numpy().tobytes()
+    found = hashlib.sha256(content).hexdigest()
     assert found[:16] == DIGESTS[kind]
 
 
@@ -177,27 +196,36 @@ def test_one_number_that_is_not_finite_is_found_wherever_it_stands(dtype, fault)
 
 def test_a_large_channel_costs_the_others_of_a_row_nothing_outside_its_group():
     torch.manual_seed(0)
-    x, matrix = torch.randn(4, 640), torch.randn(64, 640)
+    x = torch.randn(4, 640)
+    matrix = torch.randn(64, 640)
     x[:, 5] = 2000.0
     matrix[:, 5] = 0.0
     far = packed(matrix[:, GROUP:].contiguous(), Kind.EIGHT, WAYS[-1])
     alone = far.multiply(x[:, GROUP:].contiguous())
-    found = packed(matrix, Kind.EIGHT, WAYS[-1]).multiply(x)
+    whole = packed(matrix, Kind.EIGHT, WAYS[-1])
+    found = whole.multiply(x)
     # What stands beside the large number rounds to 0.
     beside = x[:, :GROUP] @ matrix[:, :GROUP].T
+    exact = x @ matrix.T
+    apart = alone + beside - exact
     assert (found - alone).abs().max() < 1e-3
-    assert (alone + beside - x @ matrix.T).norm() < 0.02 * alone.norm()
+    assert apart.norm() < 0.02 * alone.norm()
 
 
 @pytest.mark.parametrize("kind", ROUNDED)
 def test_what_is_no_number_or_infinite_stays_so_in_its_own_row_and_output(kind):
-    x, matrix = torch.randn(5, 40), torch.randn(50, 40)
-    x[1, 3], x[2, 4], x[3], matrix[7, 0] = torch.nan, torch.inf, 0.0, torch.nan
+    x = torch.randn(5, 40)
+    x[1, 3] = torch.nan
+    x[2, 4] = torch.inf
+    x[3] = 0.0
+    matrix = torch.randn(50, 40)
+    matrix[7, 0] = torch.nan
     matrix[8, 1] = torch.inf
     out = packed(matrix, kind, WAYS[-1]).multiply(x)
-    assert not out[1:3].isfinite().any()
-    assert not out[:, 7:9].isfinite().any()
-    assert out[[0, 3, 4], :7].isfinite().all()
+    finite = out.isfinite()
+    assert not finite[1:3].any()
+    assert not finite[:, 7:9].any()
+    assert finite[[0, 3, 4], :7].all()
     assert not out[3, :7].any()
 
 

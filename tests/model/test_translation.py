@@ -50,6 +50,31 @@ def pieces_of(path, texts):
     return [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
 
 
+def tokenizer_of(kind, place, vocabulary):
+    """A tokenizer of the kind, of what was written to a folder."""
+    import transformers
+
+    words = str(place / "vocab.json")
+    source = str(place / "source.spm")
+    if kind == "marian":
+        return transformers.MarianTokenizer(source, str(place / "target.spm"), words)
+    if kind == "m2m_100":
+        return transformers.M2M100Tokenizer(words, source)
+    if kind == "nllb":
+        return transformers.NllbTokenizer(vocab=vocabulary, merges=[])
+    scored = [(piece, -1.0) for piece in vocabulary]
+    return transformers.MBart50Tokenizer(vocab=scored)
+
+
+def vary(model):
+    """Draw the weights so that what a model writes depends on its source."""
+    for name, weight in model.named_parameters():
+        if weight.dim() == 1 or "embed_positions" in name:
+            continue
+        spread = 1.5 if "decoder" in name else 0.5
+        weight.normal_(0, 0.3 if "shared" in name else spread)
+
+
 @pytest.fixture(scope="module", params=["marian", "m2m_100", "nllb", "mbart"])
 def folder(request, tmp_path_factory):
     """A model of random weights with a tokenizer of the kind. A Marian has pieces of its own for what it writes."""
@@ -75,29 +100,14 @@ def folder(request, tmp_path_factory):
             "bos_token_id": 0,
         }
     (place / "vocab.json").write_text(json.dumps(vocabulary))
-    if kind == "marian":
-        tokenizer = transformers.MarianTokenizer(
-            str(source), str(target), str(place / "vocab.json")
-        )
-    elif kind == "m2m_100":
-        tokenizer = transformers.M2M100Tokenizer(str(place / "vocab.json"), str(source))
-    elif kind == "nllb":
-        tokenizer = transformers.NllbTokenizer(vocab=vocabulary, merges=[])
-    else:
-        tokenizer = transformers.MBart50Tokenizer(
-            vocab=[(piece, -1.0) for piece in vocabulary]
-        )
+    tokenizer = tokenizer_of(kind, place, vocabulary)
     size = max(len(tokenizer), len(vocabulary) + 110 * (kind == "m2m_100"))
     family = "m2m_100" if kind == "nllb" else kind
     config = transformers.AutoConfig.for_model(family, vocab_size=size, **_SIZES, **ids)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(zlib.crc32(kind.encode()))
         model = transformers.AutoModelForSeq2SeqLM.from_config(config)
-        for name, weight in model.named_parameters():
-            if weight.dim() > 1 and "embed_positions" not in name:
-                weight.normal_(
-                    0, 0.3 if "shared" in name else 1.5 if "decoder" in name else 0.5
-                )
+        vary(model)
     model.save_pretrained(place)
     tokenizer.save_pretrained(place)
     if kind == "m2m_100":

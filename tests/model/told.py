@@ -1,11 +1,7 @@
 """A model that finds some answers probable, for tests of rows without training."""
 
-from collections.abc import Mapping, Sequence
-
-from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.pipeline.answers import WRITTEN
-from pipedec_cli.pipeline.decode import Row
-from pipedec_cli.pipeline.grid import Odds, Slot
+from pipedec_cli.pipeline.grid import Odds
 from tests.fakes import tokens_in
 
 #: The probability of each token of an answer that is likely, of the next one in the
@@ -22,10 +18,10 @@ class Told:
 
     def __init__(
         self,
-        decoder: Decoder,
-        likely: Sequence[str] = (),
-        written: Mapping[int, str] | None = None,
-    ) -> None:
+        decoder,
+        likely=(),
+        written=None,
+    ):
         self._codec = decoder.text
         self._end = decoder.plan.end
         self._likely = likely
@@ -33,9 +29,9 @@ class Told:
             number: [*self._ids(text), self._end]
             for number, text in (written or {}).items()
         }
-        self._made: dict[tuple[int, int], int] = {}
+        self._made = {}
 
-    def _ids(self, text: str) -> list[int]:
+    def _ids(self, text):
         return self._codec.ids([f" {text}"])[0]
 
     def admit(self, newcomers):
@@ -52,9 +48,7 @@ class Told:
     def step(self, rows):
         return self.step_with_odds(rows)[0]
 
-    def step_with_odds(
-        self, rows: Sequence[Row], top: int = 0
-    ) -> tuple[list[int], list[Odds]]:
+    def step_with_odds(self, rows, top=0):
         answers = [0] * len(rows)
         odds = [Odds()] * len(rows)
         for number, chances in self._of_trials(rows).items():
@@ -64,10 +58,10 @@ class Told:
                 answers[number], odds[number] = self._write(row)
         return answers, odds
 
-    def _of_trials(self, rows: Sequence[Row]) -> dict[int, list[float]]:
+    def _of_trials(self, rows):
         """Of each token of known answers, how probable those behind it are: as the likeliest answer that goes on so."""
-        chances: dict[int, list[float]] = {}
-        path: list[int] = []
+        chances = {}
+        path = []
         for number, (_, slot) in enumerate(rows):
             if not 0 < slot.branch < WRITTEN:
                 continue
@@ -85,7 +79,7 @@ class Told:
                 chances[before][place] = max(chance, chances[before][place])
         return chances
 
-    def _chance(self, text: str) -> float:
+    def _chance(self, text):
         """How probable each token of a known answer is. The text may begin with the end of a question."""
         for place, likely in enumerate(self._likely):
             if text == likely or text.endswith(
@@ -94,7 +88,7 @@ class Told:
                 return LESS if place else LIKELY
         return OTHERS
 
-    def _write(self, row: Row) -> tuple[int, Odds]:
+    def _write(self, row):
         key = (row.sequence, row.slot.subsequence)
         made = self._made.get(key, 0)
         self._made[key] = made + 1
@@ -106,10 +100,10 @@ class Told:
         return token, Odds(LESS, LESS if token == row.slot.end else 0.0)
 
 
-def _wanted(slot: Slot) -> tuple[int, ...]:
+def _wanted(slot):
     return (slot.end, *slot.others)
 
 
-def _is_behind(slot: Slot, before: Slot) -> bool:
+def _is_behind(slot, before):
     """Whether a token of known answers of a row may stand behind another one of these."""
     return slot.subsequence == before.subsequence and slot.number > before.number

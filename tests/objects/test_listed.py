@@ -74,7 +74,8 @@ def test_items_lie_one_after_the_other_and_an_empty_item_closes_each_list():
 def test_the_grid_that_is_learnt_has_the_keys_of_items_before_their_start():
     checkpoint = fresh(delay=1)
     (example,) = encode(checkpoint, records()[2:3])
-    batch = collator(checkpoint, 0)([(Turn(0, 0), example)])
+    lay_out = collator(checkpoint, 0)
+    batch = lay_out([(Turn(0, 0), example)])
     codec = FieldCodec(checkpoint.codec(), SCHEMA)
     assert codec.known_of(2)[4] == checkpoint.codec().ids(["open[2].day:"])[0]
     expected = []
@@ -101,7 +102,8 @@ def test_limits_hold_the_longest_list():
     )
     assert len(record.target_segments) == 5 + 29 * 3
     fitted = fit_limits(encode(checkpoint, [record]), checkpoint.settings)
-    assert (fitted.time_max, fitted.item_max) == (3 * 30 + 1, 31)
+    assert fitted.time_max == 3 * 30 + 1
+    assert fitted.item_max == 31
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,22 @@ MOST = 8  # guesses in a call that costs the same whatever it checks
 def checked(script, source=(0,), limits=SEQUENTIAL_LIMITS, **how):
     """The rows of each call for a scripted text, and how it ended."""
     model = ScriptedModel({source[0]: script})
-    (end,) = finished(model, [source], Verify(BOS, EOS, limits, **how)).values()
-    return [[row.slot.token for row in call] for call in model.calls], end
+    method = Verify(BOS, EOS, limits, **how)
+    (end,) = finished(model, [source], method).values()
+    calls = []
+    for call in model.calls:
+        calls.append([row.slot.token for row in call])
+    return calls, end
 
 
 def behind(tokens, text, after=None):
     """Slowly: the place in `tokens` behind the last 3, 2 or 1 of a text, the last one or the first beyond `after`."""
     for n in (3, 2, 1):
         places = []
+        if len(text) < n:
+            continue
         for place in range(n, len(tokens)):
-            is_behind = tokens[place - n : place] == text[-n:] and len(text) >= n
+            is_behind = tokens[place - n : place] == text[-n:]
             if is_behind and (after is None or place > after):
                 places.append(place)
         if places:
@@ -41,12 +47,14 @@ def calls_of(text, draft, source, max_tokens):
 
     `text` is the model's own, with its <eos> if it has one.
     """
-    agreed, rows = [], []
+    agreed = []
+    rows = []
     place = used = 0
     while agreed[-1:] != [EOS] and len(agreed) < max_tokens:
         told = [] if place is None else draft[place:]
         guess = told or copied(source, agreed)
-        guess = guess[: min(MOST, max_tokens - len(agreed) - 1)]
+        most = max_tokens - len(agreed) - 1
+        guess = guess[: min(MOST, most)]
         rows.append(1 + len(guess))
         new = answered(text[len(agreed) :], guess)
         agreed += new
@@ -88,32 +96,30 @@ def alike(one, other):
     return count
 
 
-tokens = st.lists(st.integers(2, 5), max_size=14)
-sources = st.lists(
-    st.lists(st.integers(2, 5), min_size=1, max_size=9), min_size=1, max_size=4
-)
+token = st.integers(2, 5)
+tokens = st.lists(token, max_size=14)
+source = st.lists(token, min_size=1, max_size=9)
+sources = st.lists(source, min_size=1, max_size=4)
+KNOWN = [*range(2, 7)]
 
 
-@given(
-    tokens,
-    tokens,
-    st.lists(st.integers(2, 5), min_size=1, max_size=9),
-    st.integers(1, 16),
-)
-@example(
-    [2, 3, 4, 5, 6], [2, 3, 4, 5, 6], [0], 3
-)  # no longer than it may be, whatever the draft knows
+@given(tokens, tokens, source, st.integers(1, 16))
+# No longer than it may be, whatever the draft knows.
+@example(KNOWN, KNOWN, [0], 3)
 def test_the_guesses_are_those_that_the_rule_names(text, draft, source, max_tokens):
-    drafts = {0: [*draft, EOS]} if draft else {}
-    calls, end = checked([text], source, Limits(None, None, max_tokens), drafts=drafts)
-    assert end.texts == ([text[:max_tokens]] if text else [])
-    assert end.grid.truncated == ("max_tokens" if len(text) >= max_tokens else None)
-    expected = calls_of(
-        [*text, EOS], [*draft, EOS] if draft else [], source, max_tokens
-    )
+    limits = Limits(None, None, max_tokens)
+    known = [*draft, EOS] if draft else []
+    drafts = {0: known} if draft else {}
+    calls, end = checked([text], source, limits, drafts=drafts)
+    wanted = [text[:max_tokens]]
+    assert end.texts == (wanted if text else [])
+    is_cut = len(text) >= max_tokens
+    assert end.grid.truncated == ("max_tokens" if is_cut else None)
+    expected = calls_of([*text, EOS], known, source, max_tokens)
     assert [*map(len, calls)] == expected
     agreed = len(end.grid.subsequences[0].tokens)
-    assert (end.grid.steps, end.grid.wrong) == (len(expected), sum(expected) - agreed)
+    assert end.grid.steps == len(expected)
+    assert end.grid.wrong == sum(expected) - agreed
 
 
 @settings(max_examples=80)
@@ -128,11 +134,13 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
     texts, drafts, jacobi, size, max_tokens
 ):
     limits = Limits(None, None, max_tokens)
-    plain = finished(HashedModel(), texts, Method(Whole(), BOS, EOS, limits))
+    usual = Method(Whole(), BOS, EOS, limits)
+    plain = finished(HashedModel(), texts, usual)
     drafts = {number: [*draft, EOS] for number, draft in enumerate(drafts)}
     model = HashedModel()
     method = Verify(BOS, EOS, limits, jacobi=jacobi, drafts=drafts)
-    ends, made = {}, defaultdict(list)
+    ends = {}
+    made = defaultdict(list)
     for event in decode(model, list(enumerate(texts)), method, size):
         if isinstance(event, Finished):
             ends[event.example] = event
@@ -144,7 +152,8 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
         assert ends[number].grid.steps <= end.grid.steps
         row = end.grid.subsequences[0].tokens
         wanted = [*enumerate(row, start=1)]
-        assert [(slot.time, slot.token) for slot in made[number]] == wanted
+        written = [(slot.time, slot.token) for slot in made[number]]
+        assert written == wanted
     assert model.sources == {}
 
 
@@ -178,9 +187,12 @@ def test_no_more_is_guessed_than_is_worth_its_cost(costs, rows):
 def test_guesses_that_never_come_true_are_hardly_made_any_more_and_do_not_count_against_the_draft():
     """Each token's only bigram in the source goes on otherwise than the text, whose second half the draft knows."""
     text = list(range(10, 70))
-    source = [token for known in text[:30] for token in (known, 99)]
+    source = []
+    for known in text[:30]:
+        source += [known, 99]
     costs = tuple(1 + 0.3 * number for number in range(9))
-    calls, _ = checked([text], source, costs=costs, drafts={0: [8, *text[30:], EOS]})
+    drafts = {0: [8, *text[30:], EOS]}
+    calls, _ = checked([text], source, costs=costs, drafts=drafts)
     rows = [*map(len, calls)]
     assert sum(rows[5:30]) < 25 + 6
     assert max(rows[30:]) > 4

@@ -30,7 +30,9 @@ from tests.oracle import (
 )
 
 A, B, C, D, E = range(2, 7)
-ABC, DE, LONG = [A, B, C], [D, E], [A] * 6
+ABC = [A, B, C]
+DE = [D, E]
+LONG = [A] * 6
 PAPER = [[5] * 30, [], [2, 3], [], *[[6] * m for m in range(12, 0, -1)], [], [7] * 60]
 
 # Tokens 2 and up: <eos> is where a text ends. <bos> (0) may be made like any other
@@ -40,7 +42,9 @@ texts = st.lists(
 )
 lengths = st.lists(st.integers(1, 7), max_size=7)
 #: What follows an empty row, and whether a text ends where it repeats itself.
-RETRY, STOP, NO_REPEAT = ("retry", False), ("stop", False), ("stop", True)
+RETRY = ("retry", False)
+STOP = ("stop", False)
+NO_REPEAT = ("stop", True)
 rules = st.tuples(st.sampled_from(["retry", "stop"]), st.booleans())
 distances = st.lists(
     st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5
@@ -274,7 +278,8 @@ def test_the_gap_is_that_of_the_closest_call():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_subsequence_gets_the_logits_and_the_greedy_tokens_of_transformers(kind):
-    model, source = small_model(kind), torch.tensor([SOURCES[0]])
+    model = small_model(kind)
+    source = torch.tensor([SOURCES[0]])
     ids = torch.tensor([[0, 7, 7, 3, 20, 4, 9, 12, 30, 2, 0, 5, 6, 17, 39]])
     with torch.no_grad():
         expected = model(input_ids=source, decoder_input_ids=ids).logits[0]

@@ -29,13 +29,14 @@ from pipedec_cli.objects import rows
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
-from pipedec_cli.serve.service import FullError, Request, Service, _settled
+from pipedec_cli.serve.service import FullError, Request, Service, settled
 from pipedec_cli.serve.settings import ServeSettings
 from tests.checkpoints import TOLD, change, tiny_checkpoint
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.test_fields import SCHEMA
 from tests.model.chats import foreign
 from tests.running import lines_of, refused, run, write_lines
+from tests.words import same_words
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("uvicorn")
@@ -265,12 +266,22 @@ def test_a_chat_model_reads_a_turn_and_writes_objects_of_any_schema_beside_other
         jsonschema.validate(json.loads(text), SCHEMA)
 
 
-def test_earlier_turns_are_read_as_transformers_reads_them(models, chat):
+def greedy(model, ids, end):
+    """The tokens that transformers write behind a prompt."""
     import torch
+
+    ends = {"eos_token_id": end, "pad_token_id": end}
+    prompt = torch.tensor([ids])
+    made = model.generate(prompt, do_sample=False, max_new_tokens=24, **ends)
+    return made[0, len(ids) :]
+
+
+def test_earlier_turns_are_read_as_transformers_reads_them(models, chat):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(models / "chat")
     model = AutoModelForCausalLM.from_pretrained(models / "chat").eval()
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     told = [
         ("system", "The Mill is cheap."),
         ("user", SOURCES[0]),
@@ -286,14 +297,7 @@ def test_earlier_turns_are_read_as_transformers_reads_them(models, chat):
             messages, add_generation_prompt=True, tokenize=False
         )
         assert tokenizer.decode(ids).replace(" ", "") == prompt.replace(" ", "")
-        end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-        how = {
-            "do_sample": False,
-            "max_new_tokens": 24,
-            "eos_token_id": end,
-            "pad_token_id": end,
-        }
-        wanted = model.generate(torch.tensor([ids]), **how)[0, len(ids) :]
+        wanted = greedy(model, ids, end)
         answer = chat.chat(SOURCES[1], *turns)
         assert (
             answer.choices[0].message.content
@@ -390,6 +394,24 @@ def test_a_request_opens_a_bounded_number_of_rows(models, monkeypatch):
     )
 
 
+def rows_of(parts):
+    """The tokens of each row of a stream, by its number."""
+    rows = {}
+    for part in parts:
+        for token in part.pipedec_rows:
+            rows.setdefault(token["row"], []).append(token)
+    return rows
+
+
+def written(rows):
+    """The texts of rows that are not empty, without spaces."""
+    texts = []
+    for row in rows.values():
+        if len(row) > 1:
+            texts.append("".join(token["text"] for token in row).replace(" ", ""))
+    return texts
+
+
 def test_a_stream_gives_the_text_in_order_and_the_tokens_of_rows_as_they_come(
     pipelined,
 ):
@@ -411,27 +433,16 @@ def test_a_stream_gives_the_text_in_order_and_the_tokens_of_rows_as_they_come(
         assert (
             whole.usage.prompt_tokens_details.cached_tokens == whole.usage.prompt_tokens
         )
-        assert len([part for part in parts if part.choices[0].text]) > 2
-        rows = {}
-        for part in parts:
-            for token in part.pipedec_rows:
-                rows.setdefault(token["row"], []).append(token)
-        written = [
-            "".join(token["text"] for token in row)
-            for row in rows.values()
-            if len(row) > 1
-        ]
-        assert [text.replace(" ", "") for text in written] == [
-            text.replace(" ", "") for text in told
-        ]
+        assert sum(part.choices[0].text != "" for part in parts) > 2
+        rows = rows_of(parts)
+        assert written(rows) == [text.replace(" ", "") for text in told]
         for row in rows.values():
-            assert [token["ended"] for token in row] == [False] * (len(row) - 1) + [
-                True
-            ]
-        if (
-            source == TOLD[0][0]
-        ):  # the second sentence is told before the first has ended
-            assert rows[2][0]["time"] < rows[1][-1]["time"]
+            ends = [token["ended"] for token in row]
+            assert ends == [*[False] * (len(row) - 1), True]
+        if source == TOLD[0][0]:
+            assert rows[2][0]["time"] < rows[1][-1]["time"], (
+                "before the first has ended"
+            )
 
 
 def test_the_first_piece_of_a_chat_alone_names_the_role(pipelined):
@@ -463,7 +474,7 @@ def test_what_was_streamed_is_never_taken_back(texts, delay, stops, rule):
     for event in decode(ScriptedModel([texts]), [(0, [0])], method):
         request.grid = getattr(event, "grid", request.grid)
         if isinstance(event, Stepped):
-            seen.append(_settled(request))
+            seen.append(settled(request))
         elif isinstance(event, Finished):
             seen.append(" ".join(map(said, event.texts)))
     assert all(seen[-1].startswith(text) for text in seen)
@@ -690,38 +701,28 @@ def test_pages_of_other_sites_cannot_ask_a_local_server(models):
         assert made.raw("GET", "/health", Host="box.lan")[0] == 200
 
 
+ASKED = b'{"model": "pipelined", "prompt": "a"}'
+PLAIN = {"Content-Type": "text/plain"}
+#: What is sent where, with more headers, and the status of the answer.
+BROKEN = [
+    ("POST", "completions", b"{", {}, 400),
+    ("POST", "completions", b"\xff", {}, 400),
+    ("POST", "completions", b"[" * 100_000, {}, 400),
+    ("POST", "completions", ASKED, PLAIN, 415),
+    ("POST", "chat/completions", b'{"model": "pipelined", "messages": [3]}', {}, 400),
+    ("POST", "completions", b" " * 1_000_001, {}, 413),
+    ("POST", "completions", b" " * 20_000_000, {}, 413),
+    ("POST", "completions", b" " * 20_000_000, PLAIN, 415),
+    ("POST", "nothing", b" " * 20_000_000, {}, 404),
+    ("POST", "chat/completions", b'{"model": "pipelined", "messages": []}', {}, 400),
+    ("PUT", "completions", b"", {}, 404),
+    ("GET", "nothing", b"", {}, 404),
+    ("POST", "chat/completions", ASKED, {}, 400),
+]
+
+
 def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
-    good, plain = (
-        b'{"model": "pipelined", "prompt": "a"}',
-        {"Content-Type": "text/plain"},
-    )
-    for method, path, body, more, status in [
-        ("POST", "completions", b"{", {}, 400),
-        ("POST", "completions", b"\xff", {}, 400),
-        ("POST", "completions", b"[" * 100_000, {}, 400),
-        ("POST", "completions", good, plain, 415),
-        (
-            "POST",
-            "chat/completions",
-            b'{"model": "pipelined", "messages": [3]}',
-            {},
-            400,
-        ),
-        ("POST", "completions", b" " * 1_000_001, {}, 413),
-        ("POST", "completions", b" " * 20_000_000, {}, 413),
-        ("POST", "completions", b" " * 20_000_000, plain, 415),
-        ("POST", "nothing", b" " * 20_000_000, {}, 404),
-        (
-            "POST",
-            "chat/completions",
-            b'{"model": "pipelined", "messages": []}',
-            {},
-            400,
-        ),
-        ("PUT", "completions", b"", {}, 404),
-        ("GET", "nothing", b"", {}, 404),
-        ("POST", "chat/completions", b'{"model": "pipelined", "prompt": "a"}', {}, 400),
-    ]:
+    for method, path, body, more, status in BROKEN:
         found, head, answer = pipelined.raw(method, f"/v1/{path}", body, **more)
         assert found == status
         assert {"message", "type", "param", "code"} == set(json.loads(answer)["error"])
@@ -729,7 +730,7 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
         assert "traceback" not in answer.decode().lower() and "application/json" in head
     assert (
         pipelined.raw(
-            "POST", "/v1/completions", good, **{"CONTENT-TYPE": "Application/JSON"}
+            "POST", "/v1/completions", ASKED, **{"CONTENT-TYPE": "Application/JSON"}
         )[0]
         == 200
     )
@@ -964,62 +965,72 @@ def test_tokens_come_with_their_probabilities_if_they_are_asked_for(chat, pipeli
     )
 
 
+def keys_of(count, **more):
+    """A schema with so many keys."""
+    return {"properties": {f"k{number}": more for number in range(count)}}
+
+
+def choices_of(count):
+    """A schema with a key of so many values."""
+    labels = [f"c{number}" for number in range(count)]
+    return {"properties": {"a": {"enum": labels}}, "required": ["a"]}
+
+
+def doubled(times):
+    """A schema whose keys are doubled so many times by references."""
+    parts = {f"d{times}": {}}
+    for number in range(times):
+        below = {"$ref": f"#/$defs/d{number + 1}"}
+        parts[f"d{number}"] = {"properties": {"a": below, "b": below}}
+    return {"$defs": parts, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (
+            doubled(24),
+            "response_format: the schema has more than 256 keys; write a smaller schema",
+        ),
+        (choices_of(10_001), "more than 10,000 choices"),
+        (
+            {"properties": {"a": {"const": "c" * 900_000}}},
+            "more than 328,000 characters",
+        ),
+        (keys_of(99, description="so " * 300), "may take 8,192"),
+    ],
+    ids=["keys", "choices", "characters", "tokens"],
+)
+def test_a_schema_that_is_too_large_is_refused(chat, schema, told):
+    with pytest.raises(openai.BadRequestError, match=told):
+        chat.chat("a", response_format=form_of(schema))
+
+
+def test_a_choice_of_many_values_is_read_once(chat):
+    many = form_of(choices_of(600))
+    answer = chat.chat("a", response_format=many, max_tokens=9)
+    assert answer.usage.prompt_tokens < 400
+
+
 def test_a_schema_stops_nobody_while_it_is_read(models):
-    fan = {
-        f"d{n}": {"properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "ab"}}
-        for n in range(24)
-    }
-    wide = {"$defs": fan | {"d24": {}}, "$ref": "#/$defs/d0"}
-    with serving(
-        models / "chat", max_tokens=2, timeout=8, queue=2, batch_size=2
-    ) as made:
-        for schema, told in [
-            (
-                wide,
-                "response_format: the schema has more than 256 keys; write a smaller schema",
-            ),
-            (
-                {"properties": {"a": {"enum": [f"c{n}" for n in range(10_001)]}}},
-                "more than 10,000 choices",
-            ),
-            (
-                {"properties": {"a": {"const": "c" * 900_000}}},
-                "more than 328,000 characters",
-            ),
-            (
-                {
-                    "properties": {
-                        f"k{n}": {"description": "so " * 300} for n in range(99)
-                    }
-                },
-                "may take 8,192",
-            ),
-        ]:
-            with pytest.raises(openai.BadRequestError, match=told):
-                made.chat("a", response_format=form_of(schema))
-        many = {
-            "properties": {"a": {"enum": [f"c{n}" for n in range(600)]}},
-            "required": ["a"],
-        }
-        answer = made.chat("a", response_format=form_of(many), max_tokens=9)
-        assert answer.usage.prompt_tokens < 400
-        gate = threading.Event()
+    gate = threading.Event()
+    few = {"timeout": 3, "queue": 2, "batch_size": 2}
+    with (
+        serving(models / "chat", max_tokens=2, **few) as made,
+        ThreadPoolExecutor(4) as pool,
+    ):
         made.service._of = lambda *_: gate.wait(300)
-        with ThreadPoolExecutor(4) as pool:
-            reads = [
-                pool.submit(made.chat, "a", response_format=form_of(SCHEMA))
-                for _ in range(4)
-            ]
-            until(lambda: len(made.service.waiting) == 4)
-            with pytest.raises(
-                openai.RateLimitError, match="0 running and 4 waiting requests"
-            ):
-                made.chat("a")
-            for one in reads:
-                with pytest.raises(openai.APIStatusError, match="took too long"):
-                    one.result()
+        form = form_of(SCHEMA)
+        reads = [pool.submit(made.chat, "a", response_format=form) for _ in range(4)]
+        until(lambda: len(made.service.waiting) == 4)
+        full = "0 running and 4 waiting requests"
+        with pytest.raises(openai.RateLimitError, match=full):
             made.chat("a")
-            gate.set()
+        for read in reads:
+            with pytest.raises(openai.APIStatusError, match="took too long"):
+                read.result()
+        made.chat("a")
+        gate.set()
         until(lambda: not made.service.waiting)
 
 
@@ -1115,6 +1126,7 @@ def test_keys_are_asked_for_and_other_machines_need_one(models, tmp_path):
     refused("serve", "--host", "no.such.host.invalid")
     (tmp_path / "keys").write_text("\n", encoding="utf-8-sig")
     refused("serve", "--api-key-file", tmp_path / "keys")
+    same_words(run("serve", "--grace", "3", exit_code=2).stderr)
     for name in ("schema", "chunk", "spans", "draft"):
         assert (
             f"no key '{name}'" in run("serve", "--set", f"{name}=8", exit_code=2).output

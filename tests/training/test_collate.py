@@ -28,10 +28,12 @@ from pipedec_cli.training.collate import (
 from pipedec_cli.training.order import Turn, Turns
 from tests.checkpoints import fresh_toy
 
-BOS, EOS = 0, 1
+BOS = 0
+EOS = 1
 A, B, C, D, E = range(10, 15)
 #: How tokens and labels are shown.
-LETTERS = dict(zip((BOS, EOS, A, B, C, D, E, IGNORED), "<>ABCDE.", strict=True))
+SHOWN = (BOS, EOS, A, B, C, D, E, IGNORED)
+LETTERS = dict(zip(SHOWN, "<>ABCDE.", strict=True))
 SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; "))
 #: m_i of several examples.
 LENGTHS = st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=4)
@@ -58,7 +60,8 @@ def letters(ids):
 
 
 def digits(numbers):
-    return "".join("-" if number == PADDING else str(number) for number in numbers)
+    text = "".join(map(str, numbers))
+    return text.replace(str(PADDING), "-")
 
 
 def encoded(*texts, source=(5, EOS)):
@@ -94,8 +97,9 @@ def test_every_token_stands_where_the_schedule_places_it_and_all_but_ends_predic
     plan = SCHEDULES[schedule]
     batch = laid_out([as_long_as(example) for example in lengths], plan)
     for row, example in enumerate(lengths):
-        labels = [label for label in batch["labels"][row] if label != IGNORED]
-        assert len(labels) == sum(example) + len(example) + 1
+        labels = batch["labels"][row]
+        predicted = len(labels) - labels.count(IGNORED)
+        assert predicted == sum(example) + len(example) + 1
         expected = []
         closed = [*example, 0]
         starts = place(plan, closed)
@@ -121,7 +125,8 @@ def test_any_id_serves_as_padding():
     examples = [encoded([A, B, C]), encoded([A])]
     zeros = tensors(examples, Fixed(1), pad=0)
     nines = tensors(examples, Fixed(1), pad=9)
-    assert all(tensor.dtype == torch.int64 for tensor in zeros.values())
+    dtypes = {tensor.dtype for tensor in zeros.values()}
+    assert dtypes == {torch.int64}
     for name in ("attention_mask", "subsequence", "time", "labels"):
         assert zeros[name].equal(nines[name])
 
@@ -144,8 +149,11 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(
     record = Record("1", "source", target, segments, (), "f:1")
     (example,) = encode(checkpoint, [record])
     assert [checkpoint.codec().decode(ids) for ids in example.texts] == texts
-    assert all(EOS not in ids for ids in example.texts)
-    assert (example.source, example.cut) == checkpoint.codec().source("source")
+    for ids in example.texts:
+        assert EOS not in ids
+    source, cut = checkpoint.codec().source("source")
+    assert example.source == source
+    assert example.cut == cut
 
 
 def test_training_data_take_some_bytes_of_memory_an_example_and_none_a_token(
@@ -158,7 +166,8 @@ def test_training_data_take_some_bytes_of_memory_an_example_and_none_a_token(
         tracemalloc.start()
         stored = Stored(tmp_path, itertools.repeat(example, count), Encoded)
         fit_limits(stored, SETTINGS)
-        next(iter(Turns([len(one.source) for one in stored], 8, 0, lambda: 0)))
+        lengths = [len(one.source) for one in stored]
+        next(iter(Turns(lengths, 8, 0, lambda: 0)))
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size
@@ -234,7 +243,9 @@ def test_a_schedule_that_is_drawn_leaves_the_chance_of_others_alone():
 )
 def test_batches_are_laid_out_for_the_decoder_that_is_trained(decoder, plan):
     batch = [encoded([A] * (n % 3 + 1), source=[n * 3, 7, EOS]) for n in range(3)]
-    collated = collator(fresh_toy(decoder, 2), 0)([*zip(TURNS, batch, strict=False)])
+    lay_out = collator(fresh_toy(decoder, 2), 0)
+    collated = lay_out([*zip(TURNS, batch, strict=False)])
     expected = tensors(batch, plan, closing=decoder == "pipelined")
     assert collated.keys() == expected.keys()
-    assert all(collated[name].equal(expected[name]) for name in expected)
+    for name, tensor in expected.items():
+        assert collated[name].equal(tensor)

@@ -48,7 +48,11 @@ SHORTER = [*row(1, 0, [BOS, 9, EOS]), *row(2, 1, [BOS, EOS])]
 
 def padded(rows, filling):
     longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[filling] * (longest - len(row))] for row in rows])
+    filled = []
+    for row in rows:
+        missing = longest - len(row)
+        filled.append([*row, *[filling] * missing])
+    return torch.tensor(filled)
 
 
 def collated(batch):
@@ -68,7 +72,9 @@ def collated(batch):
 def logits_of(model, batch):
     """The logits of a batch, with gradients."""
     names = ("input_ids", "attention_mask", "decoder_input_ids", "subsequence", "time")
-    return head_of(model)(full_states(model, *(batch[name] for name in names)))
+    given = [batch[name] for name in names]
+    states = full_states(model, *given)
+    return head_of(model)(states)
 
 
 def full_pass(model, batch):

@@ -8,14 +8,13 @@ an object of an `intent`.
 
 import random
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pipedec_cli.data.inputs import read_rows
 from pipedec_cli.decoding.calibration import fit_temperature
 from pipedec_cli.decoding.decisions import decide, deciding
-from pipedec_cli.decoding.decoder import Decoder, load
+from pipedec_cli.decoding.decoder import load
 from pipedec_cli.metrics.choices import Decided, choice_scores
 from pipedec_cli.objects.grammar import allowed_of
 from pipedec_cli.objects.questions import Choice
@@ -25,14 +24,15 @@ ASKED = "What does the user want?"
 Example = tuple[str, str]
 
 
-def drawn(path: Path, count: int) -> list[Example]:
+def drawn(path, count):
     """So many examples of a file, at random, the same each time."""
     values = [row.value for row in read_rows(path)]
-    chosen = random.Random(0).sample(values, count)
+    chance = random.Random(0)
+    chosen = chance.sample(values, count)
     return [(value["source"], value["target"]["intent"]) for value in chosen]
 
 
-def labels_in(folder: Path) -> list[str]:
+def labels_in(folder):
     """All labels, by name."""
     labels = set()
     for name in ("dev.jsonl", "train.jsonl.gz"):
@@ -41,33 +41,37 @@ def labels_in(folder: Path) -> list[str]:
     return sorted(labels)
 
 
-def decided(decoder: Decoder, examples: Sequence[Example]) -> list[Decided]:
+def decided(decoder, examples):
     """What a decoder decides of each."""
     sources = [source for source, _ in examples]
     pairs = []
+    labels = [label for _, label in examples]
     decisions = decide(decoder, sources, 1)
-    for [decision], (_, right) in zip(decisions, examples, strict=True):
+    for [decision], right in zip(decisions, labels, strict=True):
         pairs.append(Decided(decision.probabilities, right))
     return pairs
 
 
-def less(prior: Decided, each: Decided) -> Decided:
+def less(prior, each):
     """A decision without what is probable behind an empty text."""
     ratios = {}
     for label, share in each.probabilities.items():
-        ratios[label] = share / max(prior.probabilities[label], 1e-300)
+        usual = max(prior.probabilities[label], 1e-300)
+        ratios[label] = share / usual
     total = sum(ratios.values())
     shares = {label: ratio / total for label, ratio in ratios.items()}
     return Decided(shares, each.right)
 
 
-def written(decoder: Decoder, examples: Sequence[Example]) -> list[str]:
+def written(decoder, examples):
     """The labels that a model writes, the most probable token at a time."""
     plan = decoder.plan
     [asked] = plan.asked
-    field = asked.part.field
-    spelled = tuple(map(decoder.text.decode, decoder.text.ids(field.enum)))
-    tokenizer = decoder.text.tokenizer
+    part = asked.part
+    field = part.field
+    text = decoder.text
+    spelled = tuple(map(text.decode, text.ids(field.enum)))
+    tokenizer = text.tokenizer
     allowed = allowed_of(tokenizer, plan.end, field, spelled)
     usual = decoder.method()
 
@@ -78,28 +82,31 @@ def written(decoder: Decoder, examples: Sequence[Example]) -> list[str]:
         return replace(held, openings=(free,))
 
     sources = [source for source, _ in examples]
-    made = decoder.texts(sources, replace(usual, of_source=of_source), 1)
+    method = replace(usual, of_source=of_source)
+    made = decoder.texts(sources, method, 1)
     return [generated.fields.get("intent", "") for generated in made]
 
 
-def shown(name: str, test: Sequence[Decided], fitted: Sequence[Decided]) -> None:
+def shown(name, test, fitted):
     """A row of the table: scores, and the calibration error at the fitted temperature."""
     scores = choice_scores(test)
     temperature = fit_temperature(fitted)
-    after = choice_scores([each.at(temperature) for each in test])
+    divided = [each.at(temperature) for each in test]
+    after = choice_scores(divided)
     figures = [scores.accuracy, scores.macro_f1, scores.ece, after.ece, temperature]
     cells = [f"{figure:.1f}" for figure in figures]
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def main(model: str, folder: Path, texts: int, fitted: int) -> None:
+def main(model, folder, texts, fitted):
     """Print the table."""
     plain = load(model, device="cpu", dtype="bfloat16")
     labels = labels_in(folder)
     examples = drawn(folder / "dev.jsonl", texts)
     others = drawn(folder / "train.jsonl.gz", fitted)
     decoder = deciding(plain, [Choice("intent", ASKED, labels)])
-    print(f"{len(labels)} labels, {texts} texts, {fitted} of training", flush=True)
+    count = len(labels)
+    print(f"{count} labels, {texts} texts, {fitted} of training", flush=True)
     print("| | right, % | macro F1 | ECE, % | ECE at T, % | T |")
     print("|---|---|---|---|---|---|")
     test = decided(decoder, examples)
@@ -116,10 +123,12 @@ def main(model: str, folder: Path, texts: int, fitted: int) -> None:
     for answer, (_, right) in zip(answers, examples, strict=True):
         certain.append(Decided({answer: 1.0}, right))
     scores = choice_scores(certain)
-    print(f"| token by token | {scores.accuracy:.1f} | {scores.macro_f1:.1f} | | | |")
+    figures = f"{scores.accuracy:.1f} | {scores.macro_f1:.1f}"
+    print(f"| token by token | {figures} | | | |")
     turned = deciding(plain, [Choice("intent", ASKED, labels[::-1])])
+    others = decided(turned, examples)
     flips = 0
-    for each, other in zip(test, decided(turned, examples), strict=True):
+    for each, other in zip(test, others, strict=True):
         flips += each.best != other.best
     share = f"{100 * flips / texts:.1f} %"
     print(f"{share} of the answers are others if the options come in reversed order")

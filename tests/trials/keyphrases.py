@@ -12,7 +12,6 @@ import random
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
 from itertools import filterfalse
 from pathlib import Path
 from typing import NamedTuple
@@ -35,10 +34,10 @@ class Document(NamedTuple):
     predictions: str
 
 
-def chan(documents: Sequence[Document]) -> Values:
+def chan(documents):
     """Chan et al., ACL 2019: an empty line is one empty phrase, which is absent; a word `,` `.` `<unk>` drops a prediction."""
 
-    def phrases(line: str, *, predicted: bool) -> list[str]:
+    def phrases(line, *, predicted):
         kept = []
         for phrase in line.strip().split(";"):
             words = phrase.split(" ")
@@ -51,10 +50,10 @@ def chan(documents: Sequence[Document]) -> Values:
     return _scores(documents, phrases)
 
 
-def chen(documents: Sequence[Document]) -> Values:
+def chen(documents):
     """Chen et al., ACL 2020: a phrase ends at `/` too, empty ones are none; only `<unk>` drops a prediction."""
 
-    def phrases(line: str, *, predicted: bool) -> list[str]:
+    def phrases(line, *, predicted):
         kept = []
         for phrase in line.replace("/", ";").split(";"):
             stems = " ".join(map(_STEM, phrase.split()))
@@ -65,7 +64,7 @@ def chen(documents: Sequence[Document]) -> Values:
     return _scores(documents, phrases)
 
 
-def ours(documents: Sequence[Document]) -> Values:
+def ours(documents):
     """The protocol chan2019, for data that are tokenised already."""
     items = []
     for number, (source, right, made) in enumerate(documents):
@@ -76,7 +75,7 @@ def ours(documents: Sequence[Document]) -> Values:
     return {name: values[name] or 0.0 for name in Chan2019.headline}
 
 
-def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) -> Values:
+def _scores(documents, phrases):
     """F1 of the mean precision and the mean recall over all documents, which both scripts take."""
     parts = defaultdict[str, list[tuple[float, float]]](list)
     for document in documents:
@@ -84,7 +83,7 @@ def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) ->
         predicted = list(dict.fromkeys(phrases(document.predictions, predicted=True)))
         right = set(phrases(document.targets, predicted=False))
 
-        def is_present(phrase: str, source: str = source) -> bool:
+        def is_present(phrase, source=source):
             return bool(phrase) and f" {phrase} " in source
 
         for kind, chosen in (("present", filter), ("absent", filterfalse)):
@@ -96,9 +95,7 @@ def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) ->
     return {name: _f1(parts[name]) for name in Chan2019.headline}
 
 
-def _precision_and_recall(
-    made: list[str], wanted: set[str], count: int
-) -> tuple[float, float]:
+def _precision_and_recall(made, wanted, count):
     """Of phrases of which so many count as made, however many there are."""
     hits = len(wanted.intersection(made))
     precision = hits / count if made else 0.0
@@ -106,18 +103,18 @@ def _precision_and_recall(
     return precision, recall
 
 
-def _f1(pairs: list[tuple[float, float]]) -> float:
+def _f1(pairs):
     """In per cent."""
-    p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    precisions, recalls = zip(*pairs, strict=True)
+    p = 100 * sum(precisions) / len(pairs)
+    r = 100 * sum(recalls) / len(pairs)
     return 2 * p * r / (p + r) if p + r else 0.0
 
 
 SCRIPTS = {"Chan et al.": chan, "Chen et al.": chen, "`chan2019`": ours}
 
 
-def made_up(
-    rows: Iterable[dict[str, list[str] | str]], seed: int = 0
-) -> list[Document]:
+def made_up(rows, seed=0):
     """Documents with predictions that are partly right, each word and punctuation mark between spaces."""
     chance = random.Random(seed)
     documents = []
@@ -138,14 +135,14 @@ def made_up(
     return documents
 
 
-def _words(text: str) -> list[str]:
+def _words(text):
     return re.findall(r"\w+(?:[-'/.]\w+)*|[^\w\s;]", text.lower())
 
 
-def cleaned(documents: Iterable[Document]) -> list[Document]:
+def cleaned(documents):
     """Without phrases that hold a `/` or a word `,` or `.`, and without documents that have no phrase left on a side."""
 
-    def clean(line: str) -> str:
+    def clean(line):
         kept = []
         for phrase in line.split(";"):
             is_odd = "/" in phrase or {",", "."} & set(phrase.split())
@@ -155,13 +152,14 @@ def cleaned(documents: Iterable[Document]) -> list[Document]:
 
     kept = []
     for document in documents:
-        targets, predictions = clean(document.targets), clean(document.predictions)
+        targets = clean(document.targets)
+        predictions = clean(document.predictions)
         if targets and predictions:
             kept.append(Document(document.source, targets, predictions))
     return kept
 
 
-def main(files: Sequence[str]) -> None:
+def main(files):
     """Print the table."""
     print("| documents | script |", " | ".join(Chan2019.headline.values()), "|")
     print("|---|---|" + "---|" * len(Chan2019.headline))
@@ -172,7 +170,7 @@ def main(files: Sequence[str]) -> None:
         _print_rows("cleaned", cleaned(whole))
 
 
-def _print_rows(name: str, documents: Sequence[Document]) -> None:
+def _print_rows(name, documents):
     """A row for each script."""
     for script, run in SCRIPTS.items():
         cells = [f"{value:.2f}" for value in run(documents).values()]

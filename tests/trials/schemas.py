@@ -31,12 +31,13 @@ from pipedec_cli.objects.checking import checker
 from pipedec_cli.objects.json_schema import MOST, tree_in
 from pipedec_cli.objects.rows import Rows
 from pipedec_cli.objects.tree import ObjectOf
-from pipedec_cli.serve.settings import MAX_CHOICES, ServeSettings
 from tests.model.chats import foreign
 from tests.trials.fuzz import call, wrong_with
 from tests.trials.targets import lines
 
 SECONDS, KILOBYTES = 2.0, 200_000
+#: The most keys and answers of a schema for a server, by default.
+MOST_BY_DEFAULT = (256, 10_000)
 TYPES = [
     "string",
     "string",
@@ -220,7 +221,7 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
     """Whether a schema is taken, and what is wrong."""
     is_taken = False
     wrong = wrong_on_the_command_line(schema)
-    for most in ((ServeSettings.max_keys, MAX_CHOICES), MOST):
+    for most in (MOST_BY_DEFAULT, MOST):
         try:
             warnings = list[str]()
             with measured(most, wrong):

@@ -35,7 +35,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,12 +61,12 @@ class Server:
 
     def __init__(
         self,
-        options: list[str],
-        wanted: dict[str, str],
-        schema: Any,
-        port: int = 0,
-        program: tuple[str, ...] = ("-m", "pipedec_cli"),
-    ) -> None:
+        options,
+        wanted,
+        schema,
+        port=0,
+        program=("-m", "pipedec_cli"),
+    ):
         self.options, self.wanted, self.schema, self.log = options, wanted, schema, []
         command = [
             sys.executable,
@@ -89,7 +88,7 @@ class Server:
         self.reader = threading.Thread(target=lambda: [*self.events()], daemon=True)
         self.reader.start()
 
-    def events(self) -> Iterator[Any]:
+    def events(self):
         """The lines of the log, as they come. A line that is no JSON is told as wrong."""
         for line in self.process.stderr or ():
             try:
@@ -99,7 +98,7 @@ class Server:
             else:
                 yield self.log[-1]
 
-    def body(self, source: str, **more: Any) -> bytes:
+    def body(self, source, **more):
         form = {
             "type": "json_schema",
             "json_schema": {"name": "x", "schema": self.schema},
@@ -107,15 +106,13 @@ class Server:
         asked = {"response_format": form} if self.schema else {}
         return json.dumps({"model": "m", "prompt": source, **asked, **more}).encode()
 
-    def raw(self, source: str, stream: bool) -> bytes:
+    def raw(self, source, stream):
         """A whole request, head and body."""
         body = self.body(source, stream=stream)
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
-    def send(
-        self, body: bytes, path: str = "/v1/completions"
-    ) -> tuple[int, bytes, Any]:
+    def send(self, body, path="/v1/completions"):
         made = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             made.request("POST" if body else "GET", path, body, HEAD)
@@ -124,7 +121,7 @@ class Server:
         finally:
             made.close()
 
-    def ask(self, source: str) -> str:
+    def ask(self, source):
         """How a request ends: right, wrong, or its status."""
         try:
             status, answer, headers = self.send(self.body(source))
@@ -141,7 +138,7 @@ class Server:
         text, wanted = json.loads(answer)["choices"][0]["text"], self.wanted[source]
         return "answered" if wanted is None else "right" if text == wanted else "WRONG"
 
-    def leave(self, _: int) -> None:
+    def leave(self, _):
         """Ask, and go soon."""
         with socket.create_connection(("127.0.0.1", self.port)) as made:
             made.sendall(
@@ -151,7 +148,7 @@ class Server:
             )
             time.sleep(random.random() / 4)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self):
         """The metrics."""
         from prometheus_client.parser import (
             text_string_to_metric_families,
@@ -166,20 +163,20 @@ class Server:
             for sample in samples
         }
 
-    def places(self) -> tuple[int, int]:
+    def places(self):
         """How many requests run and wait."""
         found = self.counts()
         return found["running"], found["waiting"]
 
-    def settle(self) -> tuple[int, int]:
+    def settle(self):
         for _ in range(6000):
             if self.places() == (0, 0):
                 break
             time.sleep(0.05)
         return self.places()
 
-    def together(self, count: int, work: Callable[[int], Any]) -> list[Any]:
-        found: list[Any] = [None] * count
+    def together(self, count, work):
+        found = [None] * count
         threads = [
             threading.Thread(target=lambda n=n: found.__setitem__(n, work(n)))
             for n in range(count)
@@ -191,11 +188,11 @@ class Server:
         return found
 
     @contextmanager
-    def others(self, count: int = 4) -> Iterator[Counter[str]]:
+    def others(self, count=4):
         """Good clients that ask all the while."""
         ends, over, sources = Counter[str](), threading.Event(), [*self.wanted]
 
-        def work(number: int) -> None:
+        def work(number):
             while not over.is_set():
                 ends[self.ask(random.choice(sources))] += 1
 
@@ -211,7 +208,7 @@ class Server:
 class Peer(Server):
     """Another server of OpenAI's API."""
 
-    def __init__(self, command: str, sources: list[str], form: dict[str, Any]) -> None:
+    def __init__(self, command, sources, form):
         self.wanted, self.form = dict.fromkeys(sources), form
         parts = shlex.split(command)
         self.port = int(parts[parts.index("--port") + 1])
@@ -222,13 +219,13 @@ class Peer(Server):
             if self.process.poll() is not None:
                 raise SystemExit(f"{command} ended")
 
-    def body(self, source: str, **more: Any) -> bytes:
+    def body(self, source, **more):
         return json.dumps(
             self.form | {"prompt": self.form["prompt"].replace("{source}", source)}
         ).encode()
 
 
-def mangled(body: bytes, draw: random.Random) -> bytes:
+def mangled(body, draw):
     """A body that chance has damaged."""
     kind, data = draw.randrange(6), bytearray(body)
     if kind == 0:
@@ -266,11 +263,11 @@ def mangled(body: bytes, draw: random.Random) -> bytes:
     return json.dumps(given).encode()
 
 
-def faults(server: Server, cases: int, draw: random.Random) -> None:
+def faults(server, cases, draw):
     """Tell how requests ended: of good clients, while others misbehave."""
     sources = [*server.wanted]
 
-    def broken(_: int) -> Counter[Any]:
+    def broken(_):
         ends = Counter[Any]()
         for _ in range(cases // 4):
             status, answer, _ = server.send(
@@ -282,7 +279,7 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
             ends[status] += 1
         return ends
 
-    def slow(number: int) -> None:
+    def slow(number):
         with socket.create_connection(("127.0.0.1", server.port)) as made:
             for byte in server.raw(sources[0], stream=True)[
                 : 60 if number % 2 else None
@@ -293,7 +290,7 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
                 made.recv(1)
                 time.sleep(0.1)
 
-    kinds: list[Any] = [("broken", 4, broken), ("slow", max(2, cases // 50), slow)]
+    kinds = [("broken", 4, broken), ("slow", max(2, cases // 50), slow)]
     kinds.append(("leaving", cases // 16, server.leave))
     for name, count, work in kinds:
         with server.others() as ends:
@@ -309,7 +306,7 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
     print(f"full queue: {dict(full)}; places left {server.settle()}", flush=True)
 
 
-def mixed(sources: list[str], count: int, draw: random.Random) -> list[str]:
+def mixed(sources, count, draw):
     """So many texts. Each begins as another one does, up to any place, and goes on as a source ends."""
     made = dict.fromkeys(sources[:1])
     while len(made) < count:
@@ -321,11 +318,11 @@ def mixed(sources: list[str], count: int, draw: random.Random) -> list[str]:
     return [*made]
 
 
-def shared(server: Server, cases: int) -> None:
+def shared(server, cases):
     """Ask so often, beside clients that leave, and tell how requests ended. A SystemExit if not all is well."""
     sources = [*server.wanted]
 
-    def work(number: int) -> str:
+    def work(number):
         if number % 10 == 0:
             server.leave(number)
         return server.ask(random.choice(sources))
@@ -342,7 +339,7 @@ def shared(server: Server, cases: int) -> None:
         raise SystemExit("FAILED")
 
 
-def ends(server: Server) -> Server:
+def ends(server):
     """Kill and restart, and SIGTERM under load. Gives another server."""
     with server.others() as killed:
         time.sleep(1)
@@ -365,14 +362,14 @@ def ends(server: Server) -> Server:
     return Server(server.options, server.wanted, server.schema)
 
 
-def load(server: Server, clients: int, seconds: float) -> None:
+def load(server, clients, seconds):
     """Requests a second, times and memory with clients in a closed loop."""
     sources, took, wrong = [*server.wanted], list[float](), Counter[str]()
     process = psutil.Process(server.process.pid)
     before, used = process.memory_info().rss, sum(process.cpu_times()[:2])
     until = time.perf_counter() + seconds
 
-    def work(number: int) -> None:
+    def work(number):
         draw = random.Random(number)
         while (began := time.perf_counter()) < until or len(took) < 2:
             wrong[server.ask(draw.choice(sources))] += 1
@@ -388,7 +385,7 @@ def load(server: Server, clients: int, seconds: float) -> None:
     )
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True)
     parser.add_argument("--schema")
@@ -443,10 +440,10 @@ NAMED: dict[str, dict[str, Any]] = {
 }
 
 
-def bodies(schema: Any) -> list[tuple[str, str, Callable[[str], dict[str, Any]]]]:
+def bodies(schema):
     """Each route's path, what its answer is, and the body for a source."""
 
-    def messages(source: str) -> list[dict[str, str]]:
+    def messages(source):
         return [{"role": "user", "content": source}]
 
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
@@ -478,7 +475,7 @@ def bodies(schema: Any) -> list[tuple[str, str, Callable[[str], dict[str, Any]]]
     ]
 
 
-def said(answer: Any) -> Any:
+def said(answer):
     """What a whole answer says, in any shape, or a part of a stream."""
     if "answers" in answer:
         return answer["answers"]
@@ -494,14 +491,14 @@ def said(answer: Any) -> Any:
     return ""
 
 
-def streamed(content: bytes) -> str:
+def streamed(content):
     """The text of a stream."""
     lines = [line[6:] for line in content.splitlines() if line.startswith(b"data: ")]
     parts = [json.loads(line) for line in lines if line != b"[DONE]"]
     return "".join(said(part) for part in parts)
 
 
-def ask_any(server: Server, wanted: dict[str, dict[str, Any]], number: int) -> str:
+def ask_any(server, wanted, number):
     """Ask a route, damage a body, or leave; how it ended."""
     draw = random.Random(number)
     source = draw.choice([*server.wanted])
@@ -531,7 +528,7 @@ def ask_any(server: Server, wanted: dict[str, dict[str, Any]], number: int) -> s
     return "right" if told == wanted[kind][source] else f"WRONG {path} {kind} {streams}"
 
 
-def all_routes(given: argparse.Namespace, options: list[str]) -> None:
+def all_routes(given, options):
     """Ask all routes. A SystemExit if an answer is wrong, or a place is lost."""
     sources = [record.source for record in read_records(given.data)]
     schema = json.loads(Path(given.schema).read_text(encoding="utf-8"))
@@ -563,14 +560,14 @@ def all_routes(given: argparse.Namespace, options: list[str]) -> None:
         raise SystemExit("FAILED")
 
 
-def beside(given: argparse.Namespace) -> Server:
+def beside(given):
     sources = [record.source for record in read_records(given.data)]
     return Peer(
         given.beside, sources, json.loads(Path(given.body).read_text(encoding="utf-8"))
     )
 
 
-def started(given: argparse.Namespace, options: list[str]) -> Server:
+def started(given, options):
     """A server of ours; the right texts are those of `pipedec generate`."""
     sources = [record.source for record in read_records(given.data)]
     if given.shared:
@@ -585,7 +582,7 @@ def started(given: argparse.Namespace, options: list[str]) -> Server:
     return Server([*options, "--cache-mb", str(given.cache_mb)], wanted, schema)
 
 
-def generated(sources: list[str], options: list[str]) -> dict[str, Any]:
+def generated(sources, options):
     """What `pipedec generate` writes of each source."""
     with TemporaryDirectory() as folder:
         data, out = Path(folder) / "docs.jsonl", Path(folder) / "out.jsonl"

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from pipedec_cli.cli.commands import COMMANDS as TABLE
 from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.writing import write_json_lines
 from tests.checkpoints import tiny_checkpoint
@@ -34,6 +35,8 @@ COMMANDS: Final = {
     "report": "report -w work --delays 1,2 --set memory=false",
     "serve": "serve --model work/models/pipelined --port 0",
 }
+#: Those that are there, where one was taken out of the package.
+NAMES: Final = [entry.name for entry in TABLE if entry.name in COMMANDS]
 SIGNALS: Final = {signal.SIGINT: 130, signal.SIGTERM: 143}
 #: The most seconds from a signal to the end.
 PATIENCE: Final = 10.0
@@ -116,14 +119,14 @@ def _script() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     chance = random.Random(asked.seed)
-    counts = {name: Counter[str]() for name in COMMANDS}
+    counts = {name: Counter[str]() for name in NAMES}
     early = []
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
         prepare(folder)
         for number in SIGNALS:
             for place in range(asked.each):
-                name = [*COMMANDS][place % len(COMMANDS)]
+                name = NAMES[place % len(NAMES)]
                 ended = None
                 while ended is None:
                     after = chance.uniform(0, asked.seconds)

@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from markupsafe import Markup
 from msgspec import structs
 from rich.cells import cell_len
 from rich.console import Console
@@ -13,13 +12,10 @@ from rich.console import Console
 from pipedec_cli.compare.comparison import SizeRow
 from pipedec_cli.compare.entry import TextAgreement
 from pipedec_cli.compare.peers import Absent
-from pipedec_cli.page.report import report_page
-from pipedec_cli.view.console import visible
 from pipedec_cli.view.results import report_markdown, show_report
 from pipedec_cli.view.results import report_sheets as sheets
 from tests.jobs.report.reports import (
     ALL,
-    CURVES,
     conditions,
     entry,
     make_report,
@@ -177,26 +173,3 @@ def test_off_a_terminal_nothing_is_left_out_or_broken_whatever_the_width(monkeyp
 def test_text_of_the_users_is_shown_as_it_is():
     text = printed(make_report(delays=(1,), baseline="[bold]a\x1b[31m:smile:"), 200)
     assert "[bold]a␛[31m:smile:" in text
-
-
-def test_a_page_has_the_advice_and_every_cell_of_every_table_as_text():
-    report = make_report(**ALL, baseline="<script>alert(1)</script>\u202e`x`")
-    raw = report_page(report, CURVES)
-    assert "<script>alert" not in raw and "\u202e" not in raw
-    assert "<code>x</code>" in raw and "`x`" not in raw
-    page = Markup(re.sub("</?code>", "`", raw)).unescape()
-    for sheet in sheets(report):
-        told = [sheet.title, sheet.corner, *sheet.columns, *sheet.notes]
-        for section in sheet.sections:
-            for row in section.rows:
-                told += row
-        for cell in told:
-            assert f">{visible(cell)}<" in page
-    order = ("Take it.", "Mind the gap.", "Decoders side by side")
-    assert [*map(page.index, order)] == sorted(map(page.index, order))
-
-
-@pytest.mark.slow
-def test_a_page_is_the_same_each_time_it_is_made():
-    first, second = (report_page(make_report(**ALL), CURVES) for _ in range(2))
-    assert first == second

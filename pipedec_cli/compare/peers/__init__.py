@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.compare.timing import Runner, RunnerError
 from pipedec_cli.data.errors import UserError, first_line
@@ -15,10 +17,6 @@ from pipedec_cli.data.trained import is_gguf
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
-PeerName = Literal[
-    "transformers", "transformers:bfloat16", "ctranslate2", "ctranslate2:int8", "ctranslate2:bfloat16", "llama.cpp"
-]  # fmt: skip
-PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
 #: The most tokens of a text, as for our sequential model.
 MAX_TOKENS: Final = 512
 
@@ -33,25 +31,37 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that runs in a process of its own: the package that it imports, what pip installs, and its worker."""
+    """A program that runs in a process of its own."""
 
+    names: tuple[str, ...]  # the peers that it is, one for each dtype
     package: str
-    install: str
+    install: str  # what pip installs
+    #: Its class in a module of this folder, whose `prepare` gives its options.
     worker: str
-    gguf: bool = False  # whether it reads a GGUF file
     largest_batch: int | None = None
 
 
 _PROGRAMS: Final = {
-    "ctranslate2": Program("ctranslate2", "'.[peers]'", "ctranslate2:CTranslate2"),
+    "ctranslate2": Program(
+        ("ctranslate2", "ctranslate2:int8", "ctranslate2:bfloat16"),
+        "ctranslate2",
+        "'.[peers]'",
+        "ctranslate2:CTranslate2",
+    ),
     "llama.cpp": Program(
+        ("llama.cpp",),
         "llama_cpp",
         "llama-cpp-python",
         "llama_cpp:LlamaCpp",
-        gguf=True,
         largest_batch=1,
     ),
 }
+#: The names of all peers.
+PEERS: Final = (
+    "transformers",
+    "transformers:bfloat16",
+    *chain.from_iterable(program.names for program in _PROGRAMS.values()),
+)
 
 
 def require_peer(name: str) -> None:
@@ -84,7 +94,7 @@ def require_gguf(
 
 
 def make_peer(
-    name: PeerName,
+    name: str,
     checkpoint: Checkpoint,
     folder: Path,
     max_tokens: int = MAX_TOKENS,
@@ -113,7 +123,7 @@ def make_peer(
     from pipedec_cli.compare.child import PeerProcess
 
     program = _PROGRAMS[family]
-    options: dict[str, Any] = {
+    options = {
         "device": str(checkpoint.device),
         "threads": torch.get_num_threads(),
         "ends": checkpoint.ends,
@@ -121,14 +131,11 @@ def make_peer(
         "exactly": exactly,
     }
     try:
-        if program.gguf:
-            options["places"] = places
-            options |= _file_options(checkpoint, gguf)
-        else:
-            from pipedec_cli.compare.peers import ctranslate2
-
-            options |= ctranslate2.prepare(checkpoint, folder / "ctranslate2", dtype)
         worker = f"{__name__}.{program.worker}"
+        module = worker.partition(":")[0]
+        options |= resolve_name(f"{module}:prepare")(
+            checkpoint, folder=folder / family, dtype=dtype, places=places, file=gguf
+        )
         return PeerProcess(worker, options, program.largest_batch)
     except UserError as error:
         return Absent(name, error.what)
@@ -141,7 +148,7 @@ def make_peer(
 
 
 def _transformers(
-    name: PeerName, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool
+    name: str, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool
 ) -> Runner | Absent:
     """The peer transformers, in the checkpoint's dtype or in bfloat16."""
     from pipedec_cli.compare.peers.transformers import Transformers, load_again
@@ -156,28 +163,3 @@ def _transformers(
     if isinstance(checkpoint.model, BareModel):
         return Absent(name, "it computes no blocks: name another dtype before stored")
     return Transformers(checkpoint, max_tokens, exactly=exactly)
-
-
-def _file_options(checkpoint: Checkpoint, gguf: Path | None) -> dict[str, str]:
-    """The GGUF file that llama.cpp runs, and its dtype; a UserError if it cannot."""
-    if checkpoint.device.type != "cpu":
-        raise UserError("it is compared on a CPU only")
-    if not checkpoint.backbone.prompted:
-        raise UserError("it is compared with decoder-only models only")
-    from gguf import LlamaFileType
-
-    from pipedec_cli.model.gguf import local_files, read_header
-
-    path = gguf or local_files(checkpoint.name)[0]
-    metadata = read_header(path).metadata
-    vocabulary = checkpoint.model.config.vocab_size
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    if tokens != vocabulary:
-        many = f"{tokens or 0:,} tokens, and the model {vocabulary:,}"
-        raise UserError(f"{path} has {many}")
-    file_type = metadata.get("general.file_type")
-    dtype = "as the file"
-    if file_type in list(LlamaFileType):
-        dtype = LlamaFileType(file_type).name
-    dtype = dtype.removeprefix("ALL_").removeprefix("MOSTLY_")
-    return {"file": str(path), "dtype": dtype}

@@ -87,7 +87,9 @@ class CTranslate2(Worker):
         return [self._ids[word] for word in words]
 
 
-def prepare(checkpoint: Checkpoint, folder: Path, dtype: str) -> dict[str, Any]:
+def prepare(
+    checkpoint: Checkpoint, *, folder: Path, dtype: str, **_others: Any
+) -> dict[str, Any]:
     """Convert the checkpoint, if it is not in the folder yet. Returns the options of its worker.
 
     The worker computes in `dtype`; with "" in the checkpoint's, or in float32 where the

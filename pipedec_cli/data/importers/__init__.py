@@ -1,15 +1,13 @@
 """Published data sets as pipedec's records: the table of importers, and the objects that they write."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from pkgutil import resolve_name
 from typing import Any, Final
 
 from pipedec_cli.data.importers.layout import Example, splits_at
-from pipedec_cli.data.importers.mentions import conll
-from pipedec_cli.data.importers.phrases import keyphrases, multispanqa, parallel
-from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 from pipedec_cli.data.records import Level, SplitName
 from pipedec_cli.data.segmentation import TargetStatistics
 
@@ -19,25 +17,22 @@ __all__ = [
     "Example",
     "ImportedFile",
     "cleaned",
-    "parallel",
+    "importer",
     "splits_at",
 ]
 
-#: Gives the examples of a location and a split; None for a single file.
-Importer = Callable[[str, SplitName | None], Iterator[Example]]
-
-#: What `pipedec import` reads, with the level of its subsequences: the paper's six data
-#: sets, then the general ones.
-IMPORTERS: Final[Mapping[str, tuple[Level, Importer]]] = {
-    "msqa": ("phrase", multispanqa),
-    "kp20k": ("phrase", keyphrases),
-    "kptimes": ("phrase", keyphrases),
-    "wikihowqa": ("sentence", wikihowqa),
-    "cnn_dailymail": ("sentence", cnn_dailymail),
-    "pubmed": ("sentence", pubmed),
-    "keyphrases": ("phrase", keyphrases),
-    "conll": ("field", conll),
-    "parallel": ("phrase", parallel),
+#: What `pipedec import` reads, with the level of its subsequences and the importer, a
+#: function in a file of this folder: the paper's six data sets, then the general ones.
+IMPORTERS: Final[Mapping[str, tuple[Level, str]]] = {
+    "msqa": ("phrase", "spans:multispanqa"),
+    "kp20k": ("phrase", "keyphrases:keyphrases"),
+    "kptimes": ("phrase", "keyphrases:keyphrases"),
+    "wikihowqa": ("sentence", "summaries:wikihowqa"),
+    "cnn_dailymail": ("sentence", "summaries:cnn_dailymail"),
+    "pubmed": ("sentence", "summaries:pubmed"),
+    "keyphrases": ("phrase", "keyphrases:keyphrases"),
+    "conll": ("field", "mentions:conll"),
+    "parallel": ("phrase", "parallel:parallel"),
 }
 
 #: The notes on examples, by their names in JSON.
@@ -48,6 +43,11 @@ _NOTES: Final = {
     "renamed": "with an identifier that was already taken, given another",
     "with_variants": "with variants of a keyphrase: the first is the target, all are in keyphrase_variants",
 }
+
+
+def importer(name: str) -> Any:
+    """What gives the `Example`s of a location and a split (None for a single file) of a data set in `IMPORTERS`."""
+    return resolve_name(f"{__name__}.{IMPORTERS[name][1]}")
 
 
 class CleaningCounts:

@@ -68,6 +68,14 @@ def folder(file):
     return place
 
 
+def test_where_it_is_not_installed_it_is_refused_before_any_model_is_loaded(
+    monkeypatch,
+):
+    monkeypatch.setattr("pipedec_cli.compare.peers.find_spec", lambda name: None)
+    monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
+    refused("bench", "--compare", "sequential,llama.cpp")
+
+
 @pytest.mark.extra("gguf")
 @pytest.mark.parametrize("is_the_model", [True, False])
 def test_llama_cpp_is_timed_beside_ours_on_a_file(

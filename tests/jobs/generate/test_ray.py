@@ -121,6 +121,11 @@ def test_without_ray_one_line_says_what_to_install(corpus, monkeypatch):
     running.refused(*JOB)
 
 
+def test_a_single_part_and_standard_input_do_not_go_with_ray(corpus):
+    running.refused(*JOB, "--part", "1/2")
+    running.refused("generate", "-", "--out", "made", "--ray")
+
+
 def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minutes(
     corpus, monkeypatch
 ):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pipedec_cli.compare import peers
 from pipedec_cli.compare.advice import Advice
 from pipedec_cli.compare.child import Memory
 from pipedec_cli.compare.comparison import Conditions, Report, Sample, SizeRow
@@ -20,6 +21,8 @@ CURVES = {
         {"update": 10, "dev_loss": 1.0, "dev_score": 40.0},
     ]
 }
+#: Peers that are there, where one was taken out of the package.
+THERE = [name for name in ("transformers", "ctranslate2") if name in peers.PEERS]
 PEERS = ["transformers", "transformers:bfloat16", "ctranslate2"]
 ALL = {"peers": PEERS, "recipe": "msqa", "delays": (1, 2, 3)}
 

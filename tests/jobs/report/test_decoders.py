@@ -14,6 +14,7 @@ from pipedec_cli.compare.peers import Absent
 from pipedec_cli.jobs import measuring
 from pipedec_cli.model.engine.sequences import Sequences
 from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.jobs.report.reports import THERE
 from tests.jobs.report.running import (
     QUICK,
     options_of,
@@ -27,7 +28,7 @@ from tests.running import generated, read_json, refused, run, write_lines
 
 
 def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_saved(
-    workspace,
+    workspace, page_of
 ):
     write_data(workspace, TOLD * 2, recipe="wikihowqa")
     several = ("--delays", "1,2", "--compare", "sequential,transformers")
@@ -68,18 +69,17 @@ def test_rows_by_number_of_subsequences_hold_all_examples(workspace):
 @pytest.mark.slow
 @pytest.mark.extra("ctranslate2")
 def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_mode(
-    workspace,
+    workspace, page_of
 ):
     remove(workspace / "models")
     for kind in ("pipelined", "sequential"):
         tiny_checkpoint(workspace / "models" / kind, decoder=kind, family="qwen3")
-    others = "sequential,exact,transformers,ctranslate2"
+    others = ",".join(("sequential", "exact", *THERE))
     result = reported("--delays", "1,2", "--compare", others, columns=250)
     _, decoders = report_of(workspace)
     exact = [f"exact-{draft}" for draft in ("pipelined", "source", "jacobi")]
-    peers = ["transformers", "ctranslate2"]
-    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *exact, *peers]
-    for name in (*exact, *peers):
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *exact, *THERE]
+    for name in (*exact, *THERE):
         assert decoders[name]["agreement"] == {"equal": 3, "of": 3}, name
     totals = {name: one["totals"] for name, one in decoders.items() if one["totals"]}
     # Without the calls that draft: how far they are used hangs on what rows cost here.
@@ -95,7 +95,7 @@ def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_m
     assert (
         "reading the prompt, ms" in result.stdout and "encoder, ms" not in result.stdout
     )
-    page = (workspace / "report/report.html").read_text(encoding="utf-8")
+    page = page_of(workspace / "report/report.html")
     told = re.search(
         '<script type="application/json" id="data-replay">(.*?)</script>',
         page,
@@ -289,12 +289,6 @@ def test_json_is_all_that_goes_to_stdout(workspace):
     assert "timing" not in result.stderr
 
 
-def test_llama_cpp_is_refused_where_no_gguf_file_is_named(workspace, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.jobs.measuring.require_peer", lambda *_: None)
-    monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
-    refused("report", "--compare", "llama.cpp", *QUICK)
-
-
 # ---- predictions that are there
 # -----------------------------------------------------------------------------------
 
@@ -320,11 +314,9 @@ def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(works
 def test_the_files_of_a_report_are_replaced_together_or_stay(workspace):
     reported("--delays", "1")
     folder = workspace / "report"
-    before = {
-        name: (folder / name).read_bytes() for name in ("report.json", "report.md")
-    }
-    (folder / "report.html").unlink()
-    (folder / "report.html").mkdir()
+    (folder / "report.md").unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "report.md").mkdir()
     with pytest.raises(IsADirectoryError):
         reported("--delays", "1,2")
     assert {name: (folder / name).read_bytes() for name in before} == before
@@ -358,21 +350,6 @@ def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(
     assert decoders["Δt = 2"]["memory"]["peak_bytes"] == 3_000_000
     assert decoders["Δt = 1"]["memory"] is None
     assert "the memory of Δt = 1 could not be measured: killed" in result.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.extra("ctranslate2")
-def test_memory_is_that_of_a_process_of_its_own(workspace):
-    reported(
-        "--delays", "1", "--compare", "transformers,ctranslate2", "--set", "memory=true"
-    )
-    memory = {name: entry["memory"] for name, entry in report_of(workspace)[1].items()}
-    assert all(
-        found["peak_bytes"] >= found["ready_bytes"] > 0 for found in memory.values()
-    )
-    assert (
-        memory["ctranslate2"]["ready_bytes"] < memory["sequential"]["ready_bytes"] / 2
-    )  # no torch in there
 
 
 # ---- splits of which only some have right answers
@@ -418,14 +395,13 @@ def test_a_split_without_right_answers_has_no_figures_beside_the_other(
     assert dev["task"] == "keyphrases"
     nothing = f"{LACKING} on {lacking}, so nothing is scored there"
     assert content["notes"][-1] == nothing + more
-    assert (workspace / "report/report.html").exists()
 
 
 def test_nothing_is_written_before_all_of_a_report_is_made(workspace, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pipedec_cli.page.report.report_page", fail)
+    monkeypatch.setattr("pipedec_cli.view.results.report_markdown", fail)
     with pytest.raises(ZeroDivisionError):
         run("report", "--delays", "1", *QUICK)
     assert not (workspace / "report").exists()

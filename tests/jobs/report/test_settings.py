@@ -30,18 +30,6 @@ def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, opt
     assert not (workspace / "generations").exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "peer"), [("report", "ctranslate2:int8"), ("bench", "llama.cpp")]
-)
-def test_a_peer_that_is_not_installed_is_refused_before_any_model_is_loaded(
-    workspace, command, peer, monkeypatch
-):
-    monkeypatch.setattr("pipedec_cli.compare.peers.find_spec", lambda name: None)
-    monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
-    refused(command, "--compare", f"sequential,{peer}")
-    assert not (workspace / "generations").exists()
-
-
 @pytest.mark.parametrize("name", ["report.md", "report.html", "report.json"])
 def test_a_users_own_file_is_not_written_over(workspace, tmp_path, name):
     own = tmp_path / name

@@ -60,21 +60,25 @@ def floats_of(blocks):
 def test_blocks_of_a_file_are_multiplied_as_they_are(type_):
     """Their numbers are those that the package gguf reads."""
     blocks = some_blocks(type_, 71, 768)
-    x = 3 * torch.randn(13, 768, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    x = 3 * torch.randn(13, 768, generator=generator)
     exact = floats_of(blocks)
     for way in WAYS:
         panels = placed(blocks, way)
-        apart = (panels.unpack() - exact).abs().max()
-        assert apart <= 1e-6 * exact.abs().max()
+        apart = panels.unpack() - exact
+        largest = exact.abs().max()
+        assert apart.abs().max() <= 1e-6 * largest
         assert_products(panels, x)
 
 
 def test_eight_bits_are_as_near_as_the_blocks_of_a_gguf_file():
-    matrix = torch.randn(40, 256, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(40, 256, generator=generator)
     theirs = gguf.quantize(matrix.numpy(), Type.Q8_0)
     blocks = Blocks(torch.from_numpy(theirs), Type.Q8_0, 256)
     ours = packed(matrix, Kind.EIGHT).unpack() - matrix
-    assert ours.norm() <= 1.001 * (floats_of(blocks) - matrix).norm()
+    lost = floats_of(blocks) - matrix
+    assert ours.norm() <= 1.001 * lost.norm()
 
 
 #: The bytes of a block that hold its integers, and what they are at the end of their range.
@@ -98,4 +102,5 @@ def test_the_largest_sums_of_a_group_are_exact(type_):
     x = torch.ones(7, 512)
     x[1::2] = -1.0
     for way in WAYS:
-        assert_products(placed(blocks, way), x)
+        panels = placed(blocks, way)
+        assert_products(panels, x)

@@ -25,7 +25,7 @@ from packaging.specifiers import SpecifierSet
 from pipedec_cli.serve.settings import ServeSettings
 from tests.checkpoints import tiny_checkpoint
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 #: What the system of the image brings.
 STUBS = ("apt-get", "useradd")
 PORT = ServeSettings().port
