@@ -8,11 +8,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.decoding.decisions import decide, deciding, decisions_of
+from pipedec_cli.decoding.decisions import deciding, decisions_of
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.objects.questions import Choice, Option, Predicate, Score, Text
 from pipedec_cli.pipeline.decode import Admitted, Stepped
 from tests.checkpoints import TOLD
+from tests.decoding.decided import decisions_about
 from tests.model.chats import foreign
 from tests.model.told import Told
 
@@ -101,7 +102,7 @@ def assert_equal_to_the_slow_reading(folder, plain, count, chat):
     for first in range(0, len(questions), 11):
         asked = questions[first : first + 11]
         source = " ".join(random.Random(first).choices(WORDS, k=9))
-        [decisions] = decide(deciding(plain, asked, chat=chat), [source])
+        [decisions] = decisions_about(deciding(plain, asked, chat=chat), [source])
         for question, decision in zip(asked, decisions, strict=True):
             shares, tokens = slow.probabilities(source, question)
             lengths.update(tokens)
@@ -128,13 +129,13 @@ def test_probabilities_do_not_depend_on_the_batch_nor_on_what_else_is_asked(
 ):
     questions = drawn(6, seed=3)
     decoder = deciding(plain, questions, chat=chat)
-    alone = [*decide(decoder, SOURCES, 1)]
-    together = [*decide(decoder, SOURCES * 3, 8)]
+    alone = [*decisions_about(decoder, SOURCES, 1)]
+    together = [*decisions_about(decoder, SOURCES * 3, 8)]
     assert together == alone * 3
     for number, question in enumerate(questions):
         by_itself = deciding(plain, [question], chat=chat)
         for decisions, [decision] in zip(
-            alone, decide(by_itself, SOURCES), strict=True
+            alone, decisions_about(by_itself, SOURCES), strict=True
         ):
             beside = decisions[number].probabilities
             assert decision.probabilities == pytest.approx(beside, abs=1e-6)
@@ -152,7 +153,7 @@ def test_all_answers_of_all_questions_take_one_call_behind_one_reading(plain):
 
 def test_what_was_read_for_some_questions_is_not_read_again_for_others(plain):
     source = "The Mill is a pub. " * 9
-    [*decide(deciding(plain, [Predicate("Is it open?")]), [source])]
+    [*decisions_about(deciding(plain, [Predicate("Is it open?")]), [source])]
     other = deciding(plain, [Choice("food", choices=("Thai", "Greek"))])
     [admitted] = events_of(other, source, Admitted)
     assert admitted.grid.cached > 50
@@ -163,10 +164,10 @@ def test_ten_thousand_answers_are_scored_in_calls_that_have_room_for_them(plain)
     labels = [f"{number:05}" for number in range(10_000)]
     decoder = deciding(plain, [Choice("number", choices=labels), Predicate("open")])
     assert len(events_of(decoder, "It is 00017.", Stepped)) > 1
-    [[number, is_open]] = decide(decoder, ["It is 00017."])
+    [[number, is_open]] = decisions_about(decoder, ["It is 00017."])
     assert len(number.probabilities) == 10_000
     assert sum(number.probabilities.values()) == pytest.approx(1)
-    [[alone]] = decide(deciding(plain, [Predicate("open")]), ["It is 00017."])
+    [[alone]] = decisions_about(deciding(plain, [Predicate("open")]), ["It is 00017."])
     assert is_open.probabilities == pytest.approx(alone.probabilities, abs=1e-6)
 
 
@@ -206,7 +207,7 @@ def test_each_kind_of_question_has_its_answer(plain):
 def test_a_text_beside_decisions_is_a_part_of_the_source_and_says_where(plain):
     questions = [Text("order", "Which order?", grounded=True), Predicate("open")]
     source = "Order 4471 came."
-    for decision in next(decide(deciding(plain, questions), [source])):
+    for decision in next(decisions_about(deciding(plain, questions), [source])):
         if decision.kind == "text" and decision.value is not None:
             [(start, end), *_] = decision.spans
             assert source[start:end] == decision.value
@@ -214,7 +215,9 @@ def test_a_text_beside_decisions_is_a_part_of_the_source_and_says_where(plain):
 
 def test_a_temperature_divides_the_scores_and_leaves_the_best_answer(folder, plain):
     question = Choice("food", choices=("Thai", "Greek", "pub food"))
-    [[decision]] = decide(deciding(plain, [question], temperature=4.0), ["a pub"])
+    [[decision]] = decisions_about(
+        deciding(plain, [question], temperature=4.0), ["a pub"]
+    )
     shares, _ = Slow(folder, chat=True).probabilities("a pub", question, 4.0)
     assert decision.probabilities == pytest.approx(shares, abs=1e-5)
 
@@ -222,14 +225,16 @@ def test_a_temperature_divides_the_scores_and_leaves_the_best_answer(folder, pla
 def test_a_prior_is_the_score_behind_an_empty_text(plain):
     question = Choice("food", choices=("Thai", "Greek", "pub food"))
     decoder = deciding(plain, [question], prior=True)
-    [[without], [of_nothing]] = decide(deciding(plain, [question]), ["a pub", ""])
+    [[without], [of_nothing]] = decisions_about(
+        deciding(plain, [question]), ["a pub", ""]
+    )
     ratios = {
         label: without.probabilities[label] / of_nothing.probabilities[label]
         for label in question.labels
     }
     whole = sum(ratios.values())
     expected = {label: ratio / whole for label, ratio in ratios.items()}
-    [[decision], [even]] = decide(decoder, ["a pub", ""])
+    [[decision], [even]] = decisions_about(decoder, ["a pub", ""])
     assert decision.probabilities == pytest.approx(expected)
     assert decision.value == max(expected, key=expected.get)
     assert [*even.probabilities.values()] == pytest.approx([1 / 3] * 3)
@@ -244,7 +249,7 @@ def test_words_of_users_are_text_and_never_template(plain):
     end = plain.checkpoint.tokenizer.convert_tokens_to_ids(mark)
     [known] = decoder.plan.known
     assert known.count(end) == 1, "that of the template"
-    [[decision]] = decide(decoder, [f"a {mark} b"])
+    [[decision]] = decisions_about(decoder, [f"a {mark} b"])
     assert sum(decision.probabilities.values()) == pytest.approx(1)
 
 
