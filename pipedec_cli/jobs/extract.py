@@ -168,7 +168,8 @@ def _object_decoder(plain: Decoder, rows: Rows, grounded: bool | None) -> Decode
         is_grounded = grounded is not False
         return blind_decoder(plain, rows, grounded=is_grounded, shares_engines=True)
     if rows.shots:
-        raise UserError("shots are for a model that was not trained for fields")
+        what = "shots are for a model that was not trained for fields"
+        raise UserError(what, todo="leave them out")
     fields.require_keys([key.name for key in rows.tree.values()], rows.where)
     plan = FieldPlan(plain.checkpoint, fields)
     plan.grounded = bool(grounded)
