@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -144,10 +144,13 @@ def turn_of(role: Roles, content: Any, where: str) -> tuple[str, str]:
     return "system" if role == "developer" else role, text
 
 
-def split_turns(
-    turns: Sequence[tuple[str, str]], where: str
+def dialogue(
+    given: str | list[Any], where: str
 ) -> tuple[tuple[tuple[str, str], ...], str]:
-    """The earlier turns, and the text of the last one, which must be the user's."""
+    """The earlier turns of messages, and the text of the last one, which must be the user's; a text is the user's."""
+    if isinstance(given, str):
+        return (), given
+    turns = [turn_of(said.role, said.content or "", where) for said in given]
     *earlier, (role, source) = turns
     if role != "user":
         raise RefusalError(400, "the last message must be the user's", where)

@@ -111,13 +111,7 @@ class DecisionsExchange(Exchange):
     def __init__(self, data: bytes) -> None:
         """Read a body. A `RefusalError` names the parameter that is at fault."""
         body, warnings = bodies.read(bodies.parameters(data), _Decisions)
-        messages = body.input
-        if isinstance(messages, str):
-            messages = [_Message("user", messages)]
-        turns = []
-        for message in messages:
-            turns.append(bodies.turn_of(message.role, message.content, "input"))
-        earlier, source = bodies.split_turns(turns, "input")
+        earlier, source = bodies.dialogue(body.input, "input")
         self.model = body.model
         self.asked = body.questions
         questions = []
