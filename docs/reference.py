@@ -1,7 +1,6 @@
 """Makes the page of all commands and settings out of the settings themselves, so that it cannot fall behind them."""
 
 from collections.abc import Iterator
-from dataclasses import MISSING
 from inspect import cleandoc
 from typing import Final
 
@@ -55,7 +54,8 @@ def _table(title: str, settings: list[Setting]) -> Iterator[str]:
     for setting in settings:
         names = ", ".join(f"`{name}`" for name in _names(setting))
         value = "" if setting.is_flag else _cell(f"`{setting.called}`")
-        yield f"| {names} | {value} | {_default(setting)} | {_cell(setting.text)} |"
+        usual = f"`{_cell(setting.usual)}`" if setting.usual else ""
+        yield f"| {names} | {value} | {usual} | {_cell(setting.text)} |"
     yield ""
 
 
@@ -66,16 +66,6 @@ def _names(setting: Setting) -> tuple[str, ...]:
     if setting.role == "key":
         return (setting.name,)
     return setting.names or (setting.option,)
-
-
-def _default(setting: Setting) -> str:
-    """The default as it would be typed; nothing where the help text or the value says nothing."""
-    default = setting.default
-    if default is None or default is MISSING or default is False or default == ():
-        return ""
-    if default is True:
-        return "on"
-    return " ".join(f"`{_cell(text)}`" for text in setting.typed(default))
 
 
 def _cell(text: str) -> str:

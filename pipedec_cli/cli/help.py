@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Iterable
-from dataclasses import MISSING
 from typing import Annotated, Any
 
 import typer
@@ -80,12 +79,8 @@ def _label(setting: Setting) -> str:
 
 def _explained(setting: Setting) -> str:
     """What a setting does, and its default."""
-    usual = setting.default
-    if usual in (None, MISSING, (), False) or "[default" in setting.text:
-        return setting.text
-    if isinstance(usual, tuple):
-        usual = ",".join(map(str, usual))
-    return f"{setting.text} [default: {usual}]"
+    usual = setting.usual
+    return f"{setting.text} [default: {usual}]" if usual else setting.text
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:

@@ -604,6 +604,11 @@ def alike(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).split())
 
 
+def same_word(label: str) -> str:
+    """A label in the form in which it is another one than all others: letters of both cases are alike."""
+    return alike(label).casefold()
+
+
 def doubled(text: str, mark: str = _PAIR) -> str:
     """The text with each `mark` doubled, which then separates nothing; by default that between the pairs of a plain text."""
     return text.replace(mark, mark * 2)

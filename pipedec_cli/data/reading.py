@@ -312,12 +312,14 @@ def keep_apart(
 _NO_JSON: Final = (".gz", ".csv", ".tsv", ".parquet", ".xlsx", ".xls")
 
 
-def require_place(path: Path | None, *, folder: bool = False) -> None:
+def require_place(
+    path: Path | None, *, folder: bool = False, endings: str = ".jsonl or .json"
+) -> None:
     """Raise a UserError if no file can be written at `path`, or with `folder` no folder be made there.
 
     A file stands in the place of a folder, or the reverse. A file that we write holds
-    JSON: no name is taken that promises a table or compressed text. None, a path that
-    was not given, is fine.
+    JSON: no name is taken that promises a table or compressed text, and the error tells
+    the `endings` that names may have. None, a path that was not given, is fine.
     """
     if path is None:
         return
@@ -332,7 +334,7 @@ def require_place(path: Path | None, *, folder: bool = False) -> None:
         raise UserError("is a folder", where=path, todo="name a file in it")
     if not folder and path.suffix.lower() in _NO_JSON:
         what = f"JSON is written, and {path.suffix} is no name for it"
-        raise UserError(what, where=path, todo="end the name in .jsonl or .json")
+        raise UserError(what, where=path, todo=f"end the name in {endings}")
 
 
 def require_writable(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Decisions: typed questions about a text, with a probability for every answer.
 
-From Python all questions about a text are one call::
+`pipedec_cli.jobs.decide` is what Python programs call. All questions about a text are one
+call of the decoder::
 
     questions = [
         Predicate("urgent", "Does the customer want an answer today?"),
@@ -9,15 +10,16 @@ From Python all questions about a text are one call::
         Text("order", "What is the number of the order?", grounded=True),
     ]
     decoder = deciding(load("model"), questions)
-    for decisions in decide(decoder, ["Where is order 4471?!"]):
-        for decision in decisions:
+    text = "Where is order 4471?!"
+    for generated in decoder.texts([text]):
+        for decision in decisions_of(decoder, generated, text):
             print(decision.name, decision.value, decision.probabilities)
 
 A server that decodes by itself runs `decoder.method()` on the texts, as it does with any
 blind rows, and makes the answers of each `Generated` by `decisions_of`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -86,21 +88,6 @@ def deciding(
     if prior:
         find_priors(decoder)
     return decoder
-
-
-def decide(
-    decoder: Decoder, texts: Iterable[str], batch_size: int | None = None
-) -> Iterator[tuple[Decision, ...]]:
-    """Answer the questions of a decoder that `deciding` has made about each text, in their order."""
-    waiting = list[str]()  # those that were read and are not answered yet
-
-    def read() -> Iterator[str]:
-        for text in texts:
-            waiting.append(text)
-            yield text
-
-    for generated in decoder.texts(read(), decoder.method(), batch_size):
-        yield decisions_of(decoder, generated, waiting.pop(0))
 
 
 def decisions_of(

@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import by_path, path_name
 from pipedec_cli.data.notebook import listed, table
 from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.jobs.loading import blind_rows
 from pipedec_cli.jobs.texts import Result, results_of, settings_for, taken
+from pipedec_cli.objects.checking import checker
 from pipedec_cli.objects.classes import class_of
 from pipedec_cli.objects.json_schema import schema_of
+from pipedec_cli.objects.reader import ObjectReader
 
 if TYPE_CHECKING:
     from pipedec_cli.decoding.decoder import Decoder
+    from pipedec_cli.objects.rows import Rows
 
 
 class PydanticClass(Protocol):
@@ -53,6 +57,8 @@ class Extraction(Generic[Value_co]):
     violations: tuple[str, ...]  # what of the schema or the class does not hold
     #: How probable "no value" is where there must be one and the text has none.
     missing: Mapping[str, float]
+    #: The limit that cut a value or the object short, such as time_max; None for none.
+    truncated: str | None = None
 
     def _repr_html_(self) -> str:
         """For notebooks: each value with its confidence and where it stands, then what is violated."""
@@ -74,7 +80,7 @@ def extract(
     shots: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    grounded: bool = True,
+    grounded: bool | None = None,
     batch_size: int | None = None,
     partial: bool = False,
 ) -> Iterator[Extraction[Model | None]]: ...
@@ -89,7 +95,7 @@ def extract(
     shots: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    grounded: bool = True,
+    grounded: bool | None = None,
     batch_size: int | None = None,
     partial: bool = False,
 ) -> Iterator[Extraction[dict[str, Any]]]: ...
@@ -103,11 +109,11 @@ def extract(
     shots: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    grounded: bool = True,
+    grounded: bool | None = None,
     batch_size: int | None = None,
     partial: bool = False,
 ) -> Iterator[Extraction[Any]]:
-    """Extract an object from each text, with an ordinary decoder-only model: yields in order, each as soon as it is done.
+    """Extract an object from each text, with an ordinary decoder-only model or one that was trained for these keys: yields in order, each as soon as it is done.
 
     Args:
         texts: Any iterable. It is read as results are taken.
@@ -117,7 +123,8 @@ def extract(
         shots: Records to show as examples, such as ``"train.jsonl:4"``.
         dtype: See `load`. A loaded model has its own, and its own device.
         device: See `load`.
-        grounded: Whether free values are parts of the text.
+        grounded: Whether free values are parts of the text; by default if the model was
+            not trained for them.
         batch_size: Texts decoded at the same time; by default 1, or as loaded.
         partial: Whether the object of a text is also given before it is whole, each
             time that it has more values. What it has never changes.
@@ -125,7 +132,6 @@ def extract(
     Raises:
         UserError: For a class, a schema, examples or a model that cannot be used.
     """
-    from pipedec_cli.decoding.blind import blind_decoder
     from pipedec_cli.jobs.run import method_of
     from pipedec_cli.model.arguments import check_texts
 
@@ -143,12 +149,33 @@ def extract(
         model, dtype=dtype, device=device, shots=shots, fields=fields
     )
     rows = blind_rows(settings, given)
-    decoder = blind_decoder(
-        taken(model, settings), rows, grounded=grounded, shares_engines=True
-    )
+    decoder = _object_decoder(taken(model, settings), rows, grounded)
     method = method_of(settings, decoder)
     results = results_of(decoder, method, sources, batch_size, partial=partial)
     return (_extraction(result, made_of) for result in results)
+
+
+def _object_decoder(plain: Decoder, rows: Rows, grounded: bool | None) -> Decoder:
+    """A decoder of the objects that a schema's `rows` ask for, with the weights and engines of `plain`.
+
+    A UserError for a model that was trained for texts, or for other keys.
+    """
+    from pipedec_cli.decoding.blind import blind_decoder
+    from pipedec_cli.decoding.plans import FieldPlan
+
+    fields = plain.fields
+    if fields is None or not isinstance(plain.plan, FieldPlan):
+        is_grounded = grounded is not False
+        return blind_decoder(plain, rows, grounded=is_grounded, shares_engines=True)
+    if rows.shots:
+        what = "shots are for a model that was not trained for fields"
+        raise UserError(what, todo="leave them out")
+    fields.require_keys([key.name for key in rows.tree.values()], rows.where)
+    plan = FieldPlan(plain.checkpoint, fields)
+    plan.grounded = bool(grounded)
+    check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
+    reader = ObjectReader(fields, fields.answers, check=check)
+    return plain.sharing(engines=True, plan=plan, reader=reader)
 
 
 def _extraction(result: Result, made_of: Callable[[Any], Any]) -> Extraction[Any]:
@@ -165,4 +192,5 @@ def _extraction(result: Result, made_of: Callable[[Any], Any]) -> Extraction[Any
         probabilities=generated.probabilities,
         violations=generated.violations,
         missing=generated.missing,
+        truncated=generated.truncated,
     )

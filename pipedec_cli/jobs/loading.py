@@ -44,7 +44,7 @@ from pipedec_cli.data.reading import (
 )
 from pipedec_cli.data.records import FieldNames, Record, SplitName
 from pipedec_cli.data.stored import InvalidRecords
-from pipedec_cli.data.tables import lines_path
+from pipedec_cli.data.tables import ENDINGS, lines_path
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.events import Listen, silent, stage
@@ -588,7 +588,7 @@ def warn_uncompiled(checkpoint: Checkpoint) -> None:
 def check_out(settings: GenerateSettings, path: Path) -> None:
     """A `UserError` unless predictions can be written to a file, or a table, whose input is elsewhere."""
     lines = lines_path(path)
-    require_place(lines)
+    require_place(lines, endings=".jsonl, .csv or .parquet")
     if lines != path and path.is_dir():
         raise UserError("is a folder", where=str(path), todo="name a file in it")
     if lines.exists() and not lines.is_file():  # such as /dev/null
@@ -603,7 +603,22 @@ def check_out(settings: GenerateSettings, path: Path) -> None:
     if real(path.parent) in folders:  # a folder of data is read more than once
         raise UserError("is in a folder of data", where=path, todo="give another --out")
     if not settings.resume:
+        _keep_tables_apart(path, lines)
         require_writable(path)
     file.require_own()
     with file.lock():
         pass  # refused now, and not when all is read and loaded
+
+
+def _keep_tables_apart(path: Path, lines: Path) -> None:
+    """A `UserError` for a new table whose lines would replace those that a table of the other kind was made of."""
+    for ending in ENDINGS:
+        other = lines.with_suffix(ending)
+        if lines != path != other and lines.exists() and other.exists():
+            what = (
+                f"its lines would replace {lines.name}, of which {other.name} was made"
+            )
+            todo = (
+                f"give another --out, or --resume for a table of {lines.name} as it is"
+            )
+            raise UserError(what, where=path, todo=todo)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
@@ -172,6 +172,14 @@ class Setting:
         """What the value may be, such as ``a whole number from 1 to 1,000 or 'auto'``."""
         *others, last = (words for _, words in _values_of(self.type))
         return f"{', '.join(others)} or {last}" if others else last
+
+    @property
+    def usual(self) -> str:
+        """The default as it would be typed; "" without one, and where the text names it."""
+        nothing = self.default is False or self.default in (None, MISSING, ())
+        if nothing or "[default" in self.text:
+            return ""
+        return ",".join(self.typed(self.default))
 
     def typed(self, value: Any) -> list[str]:
         """The texts to type for a value, each with the option before it, so that `parse` reads the same value again."""

@@ -7,6 +7,7 @@ from dataclasses import field as set_field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import (
     Field,
     Keys,
@@ -86,9 +87,10 @@ class Answered:
         """
         self.rows[at] = row
         self.texts[at] = text
-        if opening.must and (opening.lacks(row) or not text):
-            self.missing[path_name(at.path)] = four_digits(opening.absence(row))
         shares = opening.probabilities(row)
+        if opening.must and (opening.lacks(row) or not text):
+            absence = shares.get("", opening.absence(row))
+            self.missing[path_name(at.path)] = four_digits(absence)
         if shares and at.role == "value" and is_named:
             self.probabilities[path_name(at.path)] = shares
 
@@ -173,6 +175,14 @@ class FieldCodec:
             forms = zip((*row.enum, *spelled), row.enum * 2, strict=True)
             self.forms[row] = dict(forms)
         self._known: dict[int, list[list[int]]] = {}
+
+    def require_keys(self, names: Collection[str], where: str) -> None:
+        """Raise a UserError, at `where`, unless the keys of the fields are those `names`."""
+        own = {field.name for field in self.fields}
+        if own != {*names}:
+            listed = ", ".join(sorted(own))
+            what = f"the model writes the keys {listed}"
+            raise UserError(what, where=where, todo="give a schema of these")
 
     def known_of(self, item: int) -> list[list[int]]:
         """The known tokens of each field's row, such as those of ``key:``, for item number `item` (from 1) of lists."""

@@ -167,4 +167,5 @@ def common_values(parts: Iterable[Said], *, once: bool) -> list[Any]:
     for values in allowed:
         times.update({*map(_exact, values)})
     every = chain.from_iterable(allowed)
-    return [value for value in every if not once or times[_exact(value)] == 1]
+    different = {_exact(value): value for value in every}
+    return [value for form, value in different.items() if not once or times[form] == 1]

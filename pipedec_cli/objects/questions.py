@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, NamedTuple
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import alike
+from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.fields import same_word
 from pipedec_cli.objects.asked import named_choices
 
 Kind = Literal["predicate", "choice", "score", "text"]
@@ -83,7 +83,7 @@ class Choice(Question):
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
-        _check_answers(self.name, self.choices, MOST_OPTIONS)
+        check_answers(self.name, self.choices, MOST_OPTIONS)
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -107,7 +107,7 @@ class Score(Question):
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
-        _check_answers(self.name, self.levels, MOST_LEVELS)
+        check_answers(self.name, self.levels, MOST_LEVELS)
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -174,18 +174,18 @@ def _check_types(name: str, given: object) -> None:
             raise UserError(f"an answer is {answer!r}", where=where, todo=todo)
 
 
-def _check_answers(name: str, given: Sequence[str | Option], most: int) -> None:
+def check_answers(name: str, given: Sequence[str | Option], most: int) -> None:
     """Raise a UserError unless there are two answers or more, not too many, each with a text of its own."""
     _check_types(name, given)
     options = _options(given)
     where = f"the question {name!r}"
     if not 2 <= len(options) <= most:
-        what = f"has {len(options):,} answers"
+        what = f"has {many(len(options), 'answer')}"
         raise UserError(what, where=where, todo=f"give 2 to {most:,}")
     read: dict[str, str] = {}
     for number, option in enumerate(options, start=1):
         label = option.label
-        form = alike(label).casefold()
+        form = same_word(label)
         if not form:
             what = f"answer {number} is empty"
             raise UserError(what, where=where, todo="give it a text")

@@ -18,6 +18,7 @@ from pipedec_cli.data.fields import (
     leaves,
     path_name,
     require_kind,
+    same_word,
     scalars_of,
     shapes,
 )
@@ -315,17 +316,21 @@ def _short_path(name: str, entry: str) -> Keys:
 
 def _short_choices(text: str, entry: str) -> tuple[str, ...]:
     """The choices in an entry, which are all that stands behind its colon, without their quotes and each once."""
-    choices = dict[str, None]()
+    choices = dict[str, str]()
     for choice in _unquoted(text, "|"):
         whole = re.fullmatch(r'"([^"]*)"', choice)
         if '"' in choice and not whole:
             todo = "put the whole choice in quotes, or give it in a --schema"
             _refuse_entry(entry, "which has quotes within a choice", todo)
-        choices[whole[1].strip() if whole else choice] = None
+        text = whole[1].strip() if whole else choice
+        other = choices.setdefault(same_word(text), text)
+        if other != text:
+            why = f"whose choices {other!r} and {text!r} read alike"
+            _refuse_entry(entry, why, "leave one of the two out")
     choices.pop("", None)
     if not choices:
         _refuse_entry(entry, "which names no choices", _TODO)
-    return tuple(choices)
+    return tuple(choices.values())
 
 
 def settled(field: Field) -> Field:

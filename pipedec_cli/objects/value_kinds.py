@@ -5,13 +5,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from pipedec_cli.data.fields import SCALARS, Field, Kind, kind_of, scalars_of, text_of
+from pipedec_cli.data.fields import (
+    SCALARS,
+    Field,
+    Keys,
+    Kind,
+    kind_of,
+    same_word,
+    scalars_of,
+    text_of,
+)
 from pipedec_cli.objects.keywords import (
     HELD_FORMATS,
     HOLD_NOTHING,
     OF_NUMBERS,
 )
-from pipedec_cli.objects.notes import refuse
+from pipedec_cli.objects.notes import blame, refuse
 from pipedec_cli.objects.patterns import holds
 from pipedec_cli.objects.schema import KINDS
 from pipedec_cli.objects.subschemas import Subschema
@@ -48,6 +57,7 @@ def value_kind(part: Subschema, *, is_item: bool, may_be_json: bool) -> ValueKin
     if not (part.values or part.types or is_item):
         return ValueKind("any")
     values = [value for value in part.values or () if value is not None]
+    _check_labels(part.keys, values)
     types, scalars = _types_and_scalars(part, values)
     fault = _fault_of_choices(values, scalars)
     if fault and may_be_json:
@@ -56,13 +66,27 @@ def value_kind(part: Subschema, *, is_item: bool, may_be_json: bool) -> ValueKin
         refuse(part.keys, *fault)
     if not types <= {*SCALARS}:
         refuse(part.keys, *_NO_SCALAR)
-    texts = filter(None, map(text_of, values))
-    enum = tuple(dict.fromkeys(texts))
+    enum = tuple(dict.fromkeys(map(text_of, values)))
     if is_item:
         return ValueKind("list", enum, scalars)
     if len(types) == 1:
         return ValueKind(KINDS[types.pop()], enum)
     return ValueKind("string", enum, scalars)
+
+
+def _check_labels(keys: Keys, values: Sequence[Any]) -> None:
+    """Raise a UserError unless each of the choices at the path `keys` is told apart from the others, and none is empty."""
+    read = dict[object, object]()
+    for value in values:
+        word = same_word(value) if isinstance(value, str) else _quoted(value)
+        if not word:
+            todo = "leave it out, and make the key optional: it then has no value"
+            blame(keys, f"has the empty choice {value!r}", todo)
+        form = (kind_of(value), word)
+        if form in read:
+            what = f"has the choices {read[form]!r} and {value!r}, which read alike"
+            blame(keys, what, "leave one of the two out")
+        read[form] = value
 
 
 def _types_and_scalars(

@@ -1,8 +1,10 @@
 """The body of a request: which parameters are served, and what a value that does not fit is answered with."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from itertools import islice
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -49,9 +51,11 @@ _IDLE: Final = {
 #: Many clients send the API's default of 1 without a thought: it is taken, with this
 #: warning.
 _GREEDY: Final = "temperature is 0 here: decoding is greedy"
-#: What to send where a value does not fit, by the last name of its path.
+#: What to send where a value does not fit, by the last names of its path.
 _ADVICE: Final = {
-    "type": "send text",
+    "content.type": "send text",
+    "instructions.type": "send text",
+    "type": "send a type that is served here",
     "role": "send system, user or assistant",
     "prompt": "send one text a request, which is not blank",
     "messages": "send 1 to 64 messages, each with a role and content",
@@ -140,10 +144,13 @@ def turn_of(role: Roles, content: Any, where: str) -> tuple[str, str]:
     return "system" if role == "developer" else role, text
 
 
-def split_turns(
-    turns: Sequence[tuple[str, str]], where: str
+def dialogue(
+    given: str | list[Any], where: str
 ) -> tuple[tuple[tuple[str, str], ...], str]:
-    """The earlier turns, and the text of the last one, which must be the user's."""
+    """The earlier turns of messages, and the text of the last one, which must be the user's; a text is the user's."""
+    if isinstance(given, str):
+        return (), given
+    turns = [turn_of(said.role, said.content or "", where) for said in given]
     *earlier, (role, source) = turns
     if role != "user":
         raise RefusalError(400, "the last message must be the user's", where)
@@ -241,11 +248,20 @@ def _converted(sent: Mapping[str, Any], kind: type[Body]) -> Body:
     for name, parameter in known.items():
         if parameter.required and name not in sent:
             raise RefusalError(400, f"{name} is missing; send it", name)
+    return fitted(sent, kind)
+
+
+def fitted(sent: Any, kind: type[Body], where: str = "") -> Body:
+    """What was sent in the parameter `where`, "" for the whole body, as the class `kind` has it; a `RefusalError` if it does not fit."""
     try:
         return msgspec.convert(sent, kind)
     except msgspec.ValidationError as error:  # which has no attributes
-        what, _, path = str(error).partition(" - at `$.")
-        path = path.rstrip("`")
-        advice = _ADVICE.get(path.rpartition(".")[2])
-        what = f"{path}: {what}"
-        raise RefusalError(400, f"{what}; {advice}" if advice else what, path) from None
+        what, _, path = str(error).partition(" - at `$")
+        path = where + path.rstrip("`")
+        if field := re.search(r"field `(.*)`$", what):
+            path += f".{field[1][:_NAMED]}"
+        path = path.removeprefix(".")
+        names = "." + re.sub(r"\[\d+\]", "", path)
+        fitting = (_ADVICE[last] for last in _ADVICE if names.endswith(f".{last}"))
+        what = "; ".join([f"{path}: {what}", *islice(fitting, 1)])
+        raise RefusalError(400, what, path) from None

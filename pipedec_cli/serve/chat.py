@@ -15,11 +15,10 @@ from pipedec_cli.serve.body import (
     Roles,
     Text,
     Tokens,
+    dialogue,
     parameters,
     read,
     schema_of,
-    split_turns,
-    turn_of,
 )
 from pipedec_cli.serve.service import Request
 from pipedec_cli.serve.tools import Tool, forced
@@ -35,11 +34,6 @@ class _Message(
 ):  # an answer that is sent back has fields that hold nothing; names are not read
     role: Roles
     content: str | list[_Part] | None = None
-
-    @property
-    def turn(self) -> tuple[str, str]:
-        """The role and the text."""
-        return turn_of(self.role, self.content or "", "messages")
 
 
 class _StreamOptions(Struct, forbid_unknown_fields=True):
@@ -97,14 +91,14 @@ class ChatExchange(Exchange):
         """Read a body. A `RefusalError` names the parameter that is at fault."""
         self.is_chat = is_chat
         body, warnings = _body(data, is_chat=is_chat)
-        turns = [("user", body.prompt)]
+        earlier, source = dialogue(body.prompt, "prompt")
         form = body.response_format
         where = "response_format"
         #: The name of the function that is called, and why the call ends.
         self.function = ""
         self.finish = "stop"
         if isinstance(body, Chat):
-            turns = [message.turn for message in body.messages]
+            earlier, source = dialogue(body.messages, "messages")
             function = forced(body.tools, body.tool_choice)
             if function:
                 if form.get("type") != "text":
@@ -117,7 +111,6 @@ class ChatExchange(Exchange):
                 self.function = function.name
                 if body.tool_choice == "required":
                     self.finish = "tool_calls"
-        earlier, source = split_turns(turns, "messages")
         schema, is_strict = schema_of(form, form.get("json_schema"), where)
         self.model = body.model
         self.with_usage = body.stream_options.include_usage

@@ -20,6 +20,7 @@ from pipedec_cli.objects.questions import (
     Question,
     Score,
     Text,
+    check_answers,
     check_questions,
 )
 from pipedec_cli.serve import body as bodies
@@ -29,6 +30,8 @@ from pipedec_cli.serve.service import Request
 from pipedec_cli.serve.settings import MAX_QUESTIONS
 
 _MOST_CHOICES: Final = 255
+#: Under which names the types have their answers.
+_ANSWERS: Final = {"choice": "choices", "score": "levels"}
 #: What the criteria of a noul call its answers, and what the model reads.
 _SAID: Final = {"true": YES, "false": NO}
 _COUNT: Final = Meta(min_length=1, max_length=MAX_QUESTIONS)
@@ -99,7 +102,7 @@ class _Decisions(Struct):
 class _SystemOne(Struct):
     model: str
     state: str | dict[str, Any] | list[Any]
-    questions: Annotated[dict[str, _Named], _COUNT]
+    questions: Annotated[dict[str, Any], _COUNT]  # `_Named`, each read by itself
 
 
 class DecisionsExchange(Exchange):
@@ -108,18 +111,16 @@ class DecisionsExchange(Exchange):
     def __init__(self, data: bytes) -> None:
         """Read a body. A `RefusalError` names the parameter that is at fault."""
         body, warnings = bodies.read(bodies.parameters(data), _Decisions)
-        messages = body.input
-        if isinstance(messages, str):
-            messages = [_Message("user", messages)]
-        turns = []
-        for message in messages:
-            turns.append(bodies.turn_of(message.role, message.content, "input"))
-        earlier, source = bodies.split_turns(turns, "input")
+        earlier, source = bodies.dialogue(body.input, "input")
         self.model = body.model
         self.asked = body.questions
-        names = [f"questions[{number}]" for number in range(len(self.asked))]
-        questions = tuple(map(_question, self.asked, names, names))
-        self.request = Request(source, earlier, questions=questions, warnings=warnings)
+        questions = []
+        for number, asked in enumerate(self.asked):
+            place = f"questions[{number}]"
+            questions.append(_question(asked, place, place))
+        self.request = Request(
+            source, earlier, questions=tuple(questions), warnings=warnings
+        )
 
     def whole(self, end: Generated) -> dict[str, Any]:
         """The answers in the order of the questions."""
@@ -146,11 +147,15 @@ class SystemOneExchange(DecisionsExchange):
         body, warnings = bodies.read(bodies.parameters(data), _SystemOne)
         _, source = bodies.turn_of("user", _written(body.state), "state")
         self.model = body.model
-        names = [*body.questions]
-        places = [f"questions.{name}" for name in names]
-        self.asked = [*map(_asked, body.questions.values(), names, places)]
-        questions = tuple(map(_question, self.asked, names, places))
-        self.request = Request(source, questions=questions, warnings=warnings)
+        self.asked = []
+        questions = []
+        for name, sent in body.questions.items():
+            place = f"questions.{name}"
+            named = bodies.fitted(sent, _Named, place)
+            asked = _asked(named, name, f"{place}.criteria")
+            self.asked.append(asked)
+            questions.append(_question(asked, name, place, "criteria"))
+        self.request = Request(source, questions=tuple(questions), warnings=warnings)
 
     def whole(self, end: Generated) -> dict[str, Any]:
         """The answers by the names of the questions."""
@@ -184,8 +189,17 @@ def _asked(named: _Named, name: str, place: str) -> _Asked:
     return asked
 
 
-def _question(asked: _Asked, name: str, place: str) -> Question:
-    """A question under a name of its own. A `RefusalError` if it cannot be asked."""
+def _question(asked: _Asked, name: str, place: str, where: str = "") -> Question:
+    """A question under a name of its own. A `RefusalError` if it cannot be asked.
+
+    Its answers stand in the parameter `where`, by default in that of its type.
+    """
+    usual = _ANSWERS.get(asked.type, "")
+    for of_type, answers in _ANSWERS.items():
+        if answers != usual and getattr(asked, answers):
+            there = f"{place}.{answers}"
+            what = f"{there}: only the type {of_type} has these; leave them out"
+            raise RefusalError(400, what, there)
     words = text_in(asked.instructions)
     options = []
     for choice in asked.choices:
@@ -194,22 +208,19 @@ def _question(asked: _Asked, name: str, place: str) -> Question:
         options.append(Option(level.label, level.description))
     question: Question
     try:
-        if asked.type == "choice" and not asked.levels:
+        if asked.type == "choice":
+            check_answers(name, options, _MOST_CHOICES)
             question = Choice(name, words, tuple(options))
-        elif asked.type == "score" and not asked.choices:
+        elif asked.type == "score":
             question = Score(name, words, tuple(options))
-        elif options:
-            what = f"choices are for the type choice and levels for score, not for {asked.type}"
-            raise UserError(what, todo="leave them out")
         elif asked.type == "predicate":
             question = Predicate(name, words)
         else:
             question = Text(name, words, grounded=asked.grounded)
-        if len(options) > _MOST_CHOICES:
-            what = f"has {len(options):,} answers"
-            raise UserError(what, todo=f"give 2 to {_MOST_CHOICES}")
         check_questions([question])
     except UserError as error:
+        if usual and name.strip():
+            place = f"{place}.{where or usual}"
         raise RefusalError(400, f"{place}: {error.what}; {error.todo}", place) from None
     return question
 

@@ -11,11 +11,10 @@ from pipedec_cli.serve.body import (
     Roles,
     Text,
     Tokens,
+    dialogue,
     parameters,
     read,
     schema_of,
-    split_turns,
-    turn_of,
 )
 from pipedec_cli.serve.service import Request
 
@@ -60,11 +59,7 @@ class ResponsesExchange(Exchange):
     def __init__(self, data: bytes) -> None:
         """Read a body. A `RefusalError` names the parameter that is at fault."""
         body, warnings = read(parameters(data), _Body)
-        items = body.input
-        if isinstance(items, str):
-            items = [_Item("user", items)]
-        turns = [turn_of(item.role, item.content, "input") for item in items]
-        earlier, source = split_turns(turns, "input")
+        earlier, source = dialogue(body.input, "input")
         if body.instructions:
             earlier = (("system", body.instructions), *earlier)
         self.body = body

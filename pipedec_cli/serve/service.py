@@ -330,10 +330,7 @@ class Service:
         wanted = keys_of(parsed(schema), where, unchecked.append, most)
         if not wanted:
             return unchecked
-        names = {key.name for key in own.fields}
-        if wanted.keys() != names:
-            listed = ", ".join(sorted(names))
-            raise UserError(f"the model writes the keys {listed}", where=where)
+        own.require_keys(wanted, where)
         for key in own.fields:
             asked = wanted[key.name]
             is_of_kind = asked.kind in ("any", key.kind)

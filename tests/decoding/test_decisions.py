@@ -7,11 +7,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.decoding.decisions import decide, deciding, decisions_of
+from pipedec_cli.decoding.decisions import deciding, decisions_of
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.objects.questions import Choice, Option, Predicate, Score, Text
 from pipedec_cli.pipeline.decode import Admitted, Stepped
 from tests.checkpoints import TOLD
+from tests.decoding.decided import decisions_about
 from tests.model.chats import foreign
 from tests.model.told import Told
 
@@ -106,7 +107,7 @@ def assert_equal_to_the_slow_reading(folder, plain, count, chat):
         chance = random.Random(first)
         source = " ".join(chance.choices(WORDS, k=9))
         decoder = deciding(plain, asked, chat=chat)
-        [decisions] = decide(decoder, [source])
+        [decisions] = decisions_about(decoder, [source])
         for question, decision in zip(asked, decisions, strict=True):
             shares, tokens = slow.probabilities(source, question)
             lengths.update(tokens)
@@ -133,12 +134,12 @@ def test_probabilities_do_not_depend_on_the_batch_nor_on_what_else_is_asked(
 ):
     questions = drawn(6, seed=3)
     decoder = deciding(plain, questions, chat=chat)
-    alone = [*decide(decoder, SOURCES, 1)]
-    together = [*decide(decoder, SOURCES * 3, 8)]
+    alone = [*decisions_about(decoder, SOURCES, 1)]
+    together = [*decisions_about(decoder, SOURCES * 3, 8)]
     assert together == alone * 3
     for number, question in enumerate(questions):
         by_itself = deciding(plain, [question], chat=chat)
-        others = decide(by_itself, SOURCES)
+        others = decisions_about(by_itself, SOURCES)
         for decisions, [decision] in zip(alone, others, strict=True):
             beside = decisions[number].probabilities
             assert decision.probabilities == pytest.approx(beside, abs=1e-6)
@@ -159,7 +160,7 @@ def test_all_answers_of_all_questions_take_one_call_behind_one_reading(plain):
 def test_what_was_read_for_some_questions_is_not_read_again_for_others(plain):
     source = "The Mill is a pub. " * 9
     first = deciding(plain, [Predicate("Is it open?")])
-    list(decide(first, [source]))
+    list(decisions_about(first, [source]))
     other = deciding(plain, [Choice("food", choices=("Thai", "Greek"))])
     [admitted] = events_of(other, source, Admitted)
     assert admitted.grid.cached > 50
@@ -171,13 +172,13 @@ def test_ten_thousand_answers_are_scored_in_calls_that_have_room_for_them(plain)
     decoder = deciding(plain, [Choice("number", choices=labels), Predicate("open")])
     calls = events_of(decoder, "It is 00017.", Stepped)
     assert len(calls) > 1
-    [[number, is_open]] = decide(decoder, ["It is 00017."])
+    [[number, is_open]] = decisions_about(decoder, ["It is 00017."])
     assert len(number.probabilities) == 10_000
     total = sum(number.probabilities.values())
     assert total == pytest.approx(1)
     question = Predicate("open")
     by_itself = deciding(plain, [question])
-    [[alone]] = decide(by_itself, ["It is 00017."])
+    [[alone]] = decisions_about(by_itself, ["It is 00017."])
     assert is_open.probabilities == pytest.approx(alone.probabilities, abs=1e-6)
 
 
@@ -218,7 +219,7 @@ def test_a_text_beside_decisions_is_a_part_of_the_source_and_says_where(plain):
     questions = [Text("order", "Which order?", grounded=True), Predicate("open")]
     source = "Order 4471 came."
     decoder = deciding(plain, questions)
-    [[decision, _]] = decide(decoder, [source])
+    [[decision, _]] = decisions_about(decoder, [source])
     assert decision.kind == "text"
     if decision.value is not None:
         start, end = decision.spans[0]
@@ -228,7 +229,7 @@ def test_a_text_beside_decisions_is_a_part_of_the_source_and_says_where(plain):
 def test_a_temperature_divides_the_scores_and_leaves_the_best_answer(folder, plain):
     question = Choice("food", choices=("Thai", "Greek", "pub food"))
     decoder = deciding(plain, [question], temperature=4.0)
-    [[decision]] = decide(decoder, ["a pub"])
+    [[decision]] = decisions_about(decoder, ["a pub"])
     slow = Slow(folder, chat=True)
     shares, _ = slow.probabilities("a pub", question, 4.0)
     assert decision.probabilities == pytest.approx(shares, abs=1e-5)
@@ -238,13 +239,13 @@ def test_a_prior_is_the_score_behind_an_empty_text(plain):
     question = Choice("food", choices=("Thai", "Greek", "pub food"))
     decoder = deciding(plain, [question], prior=True)
     without_prior = deciding(plain, [question])
-    [[without], [of_nothing]] = decide(without_prior, ["a pub", ""])
+    [[without], [of_nothing]] = decisions_about(without_prior, ["a pub", ""])
     ratios = {}
     for label, share in without.probabilities.items():
         ratios[label] = share / of_nothing.probabilities[label]
     whole = sum(ratios.values())
     expected = {label: ratio / whole for label, ratio in ratios.items()}
-    [[decision], [even]] = decide(decoder, ["a pub", ""])
+    [[decision], [even]] = decisions_about(decoder, ["a pub", ""])
     assert decision.probabilities == pytest.approx(expected)
     assert decision.value == max(expected, key=expected.get)
     thirds = dict.fromkeys(question.labels, 1 / 3)
@@ -261,7 +262,7 @@ def test_words_of_users_are_text_and_never_template(plain):
     [known] = decoder.plan.known
     ends = known.count(end)
     assert ends == 1, "that of the template"
-    [[decision]] = decide(decoder, [f"a {mark} b"])
+    [[decision]] = decisions_about(decoder, [f"a {mark} b"])
     total = sum(decision.probabilities.values())
     assert total == pytest.approx(1)
 

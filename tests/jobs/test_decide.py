@@ -5,7 +5,8 @@ from itertools import count, islice
 import pytest
 
 import pipedec_cli as pipedec
-from pipedec_cli.decoding.decisions import decide, deciding
+from pipedec_cli.decoding.decisions import deciding
+from tests.decoding.decided import decisions_about
 from tests.model.chats import foreign
 
 QUESTIONS = (
@@ -26,7 +27,7 @@ def model(tmp_path_factory):
 def test_each_text_has_the_answers_of_its_questions_by_their_names(model):
     results = list(pipedec.decide(iter(TEXTS), QUESTIONS, model=model, device="cpu"))
     decoder = deciding(pipedec.load(model, device="cpu"), QUESTIONS)
-    decisions = decide(decoder, TEXTS)
+    decisions = decisions_about(decoder, TEXTS)
     for result, text, right in zip(results, TEXTS, decisions, strict=True):
         assert result.text == text
         assert tuple(result.answers.values()) == right

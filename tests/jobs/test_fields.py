@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+import pipedec_cli as pipedec
 from tests.checkpoints import change, tiny_checkpoint
 from tests.jobs.report.running import QUICK as REPORT
 from tests.jobs.report.running import options_of
@@ -17,6 +18,7 @@ from tests.running import (
     run,
     write_lines,
 )
+from tests.words import refusing
 
 SCHEMA = {
     "properties": {
@@ -102,6 +104,26 @@ def test_a_run_goes_on_with_confidences_if_it_was_begun_with_them(
     assert (before[1] is not None) == bool(begun)
     if not begun:
         refused(*few, "--resume", "--confidence")
+
+
+def test_from_python_a_trained_model_gives_what_generate_writes(workspace):
+    model = workspace / "models" / "pipelined"
+    texts = ["Aromi has 3 stars.", "The Mill has Thai food."]
+    for grounded, flag in ((None, ()), (True, ("--grounded",))):
+        results = pipedec.extract(
+            texts, SCHEMA, model=model, grounded=grounded, batch_size=2
+        )
+        for made, text in zip(results, texts, strict=True):
+            asked = ("--model", model, "--text", text, "--confidence", *flag)
+            line = json.loads(run("generate", *asked, "--json").stdout)
+            assert (made.value, made.confidence) == (line["fields"], line["confidence"])
+            told = pytest.approx(line["probabilities"]["food"], rel=1e-3)
+            assert made.probabilities["food"] == told
+            assert made.truncated == line.get("truncated")
+    shown = workspace.parent / "data.jsonl"
+    for schema, more in (("name, food", {}), (SCHEMA, {"shots": f"{shown}:1"})):
+        with refusing():
+            pipedec.extract(texts, schema, model=model, **more)
 
 
 def test_the_text_of_a_model_from_elsewhere_is_kept_where_it_is_no_object(

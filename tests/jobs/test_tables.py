@@ -106,7 +106,16 @@ def test_a_table_is_refused_where_it_would_cover_data_or_lines_of_others(
     assert "was not written by" in refused(*command, "--out", "other.csv")
     (tmp_path / "folder.csv").mkdir()
     assert "is a folder" in refused(*command, "--out", "folder.csv")
-    assert ".tsv" in refused(*command, "--out", "values.tsv")
+    assert ".csv or .parquet" in refused(*command, "--out", "values.xlsx")
+
+
+def test_a_new_table_does_not_take_the_lines_of_one_of_the_other_kind(
+    command, tmp_path
+):
+    run(*command, "--out", "values.csv")
+    kept = (tmp_path / "values.jsonl").read_bytes()
+    assert "values.csv" in refused(*command, "--out", "values.parquet")
+    assert (tmp_path / "values.jsonl").read_bytes() == kept
 
 
 def test_what_has_no_columns_of_its_own_is_json_in_a_cell(command, tmp_path):

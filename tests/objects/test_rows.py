@@ -151,6 +151,17 @@ def test_a_value_that_must_be_there_is_the_best_one_and_is_named_as_missing(
     assert (sure.fields.keys(), sure.missing) == ({name}, {})
 
 
+def test_a_choice_is_as_probably_missing_as_its_probabilities_say_at_any_temperature(
+    plain,
+):
+    decoder = decoder_of(plain, {"food": KINDS["food"]}, required=["food"])
+    for temperature in (1.0, 5.0):
+        decoder.blind.temperatures = {decoder.blind.asked[0].part: temperature}
+        made = told(decoder, MAIL, ["none"], {1: "order"})
+        nothing = made.probabilities["food"][""]
+        assert made.missing["food"] == pytest.approx(nothing, rel=1e-3)
+
+
 def test_a_map_that_is_the_whole_object_and_must_have_an_entry_has_one_and_is_missing(
     plain,
 ):

@@ -112,7 +112,7 @@ def test_half_a_surrogate_pair_in_a_text_is_replaced_with_a_warning(pipelined, c
         ({"temperature": 1, "presence_penalty": 1}, "presence_penalty"),
         ({"temperature": 2}, "temperature"),
         ({"logprobs": 9}, "logprobs"),
-        ({"stream_options": {"colour": 1}}, "stream_options"),
+        ({"stream_options": {"colour": 1}}, "stream_options.colour"),
         ({"model": None}, "model"),
         ({"prompt": "name[ " * 2_000}, None),
     ],

@@ -6,10 +6,11 @@ from functools import partial
 import openai
 import pytest
 
-from pipedec_cli.decoding.decisions import decide, deciding
+from pipedec_cli.decoding.decisions import deciding
 from pipedec_cli.objects.questions import Choice, Option, Predicate, Score, Text
 from pipedec_cli.serve.body import RefusalError
 from pipedec_cli.serve.decisions import DecisionsExchange, SystemOneExchange
+from tests.decoding.decided import decisions_about
 from tests.serve.test_body import ask
 from tests.serve.test_serve import SOURCES, chat, models, pipelined  # noqa: F401
 
@@ -67,7 +68,7 @@ NAMED = {
 def decided(made, source, questions=QUESTIONS):
     """What `decide` says of a source, with the server's model."""
     decoder = deciding(made.service.decoder, questions)
-    (decisions,) = decide(decoder, [source])
+    (decisions,) = decisions_about(decoder, [source])
     return decisions
 
 
@@ -165,23 +166,23 @@ def values(*names):
     [
         ([], "questions"),
         ([ASKED[0]] * 401, "questions"),
-        ([CHOICE], "questions[0]"),
-        ([CHOICE | values("a")], "questions[0]"),
-        ([CHOICE | values(*map(str, range(256)))], "questions[0]"),
-        ([CHOICE | values("a", "A")], "questions[0]"),
-        ([CHOICE | values("true", True)], "questions[0]"),
-        ([CHOICE | values("a", " ")], "questions[0]"),
+        ([CHOICE], "questions[0].choices"),
+        ([CHOICE | values("a")], "questions[0].choices"),
+        ([CHOICE | values(*map(str, range(256)))], "questions[0].choices"),
+        ([CHOICE | values("a", "A")], "questions[0].choices"),
+        ([CHOICE | values("true", True)], "questions[0].choices"),
+        ([CHOICE | values("a", " ")], "questions[0].choices"),
         ([CHOICE | values("a", 3)], "questions[0].choices[1].value"),
-        ([ASKED[0] | values("a", "b")], "questions[0]"),
-        ([CHOICE | {"levels": [{"label": "a"}, {"label": "b"}]}], "questions[0]"),
-        ([ASKED[2] | {"levels": [{"label": "a"}]}], "questions[0]"),
+        ([ASKED[0] | values("a", "b")], "questions[0].choices"),
+        ([CHOICE | {"levels": [{"label": "a"}]}], "questions[0].levels"),
+        ([ASKED[2] | {"levels": [{"label": "a"}]}], "questions[0].levels"),
         (
             [ASKED[2] | {"levels": [{"label": str(n)} for n in range(11)]}],
-            "questions[0]",
+            "questions[0].levels",
         ),
         ([{"type": "essay", "instructions": "a"}], "questions[0].type"),
-        ([{"type": "predicate"}], "questions[0]"),
-        ([ASKED[0] | {"weight": 3}], "questions[0]"),
+        ([{"type": "predicate"}], "questions[0].instructions"),
+        ([ASKED[0] | {"weight": 3}], "questions[0].weight"),
         (
             [ASKED[0] | {"instructions": [{"type": "input_image", "image_url": "x"}]}],
             "questions[0].instructions[0].type",
@@ -193,6 +194,7 @@ def test_questions_that_cannot_be_asked_are_refused_by_their_place(questions, pa
     with pytest.raises(RefusalError) as refusal:
         DecisionsExchange(json.dumps(body).encode())
     assert (refusal.value.status, refusal.value.param) == (400, param)
+    assert str(refusal.value).startswith(param)
 
 
 @pytest.mark.parametrize(
@@ -225,15 +227,20 @@ def test_an_input_that_is_no_text_is_refused_by_name(more, param):
         ({"questions": {"": NAMED["cheap"]}}, "questions."),
         (
             {"questions": {"a": {"type": "choice", "criteria": ["a", "b"]}}},
-            "questions.a",
+            "questions.a.criteria",
         ),
         (
             {"questions": {"a": {"type": "score", "criteria": {"a": "b"}}}},
-            "questions.a",
+            "questions.a.criteria",
         ),
-        ({"questions": {"a": {"type": "choice"}}}, "questions.a"),
-        ({"questions": {"a": {"type": "noul", "criteria": ["x"]}}}, "questions.a"),
-        ({"questions": {"a": {"type": "predicate"}}}, "questions[...].type"),
+        ({"questions": {"a": {"type": "choice"}}}, "questions.a.criteria"),
+        (
+            {"questions": {"a": {"type": "noul", "criteria": ["x"]}}},
+            "questions.a.criteria",
+        ),
+        ({"questions": {"a": {"type": "predicate"}}}, "questions.a.type"),
+        ({"questions": {"a": {"type": "noul", "weight": 3}}}, "questions.a.weight"),
+        ({"questions": {" ": {"type": "choice"}}}, "questions. "),
         ({"input": "a"}, "input"),
     ],
 )
@@ -242,6 +249,12 @@ def test_system_one_refuses_by_name(more, param):
     with pytest.raises(RefusalError) as refusal:
         SystemOneExchange(json.dumps(body).encode())
     assert (refusal.value.status, refusal.value.param) == (400, param)
+
+
+def test_a_single_choice_is_told_the_limit_of_this_path():
+    body = {"model": "m", "input": "a", "questions": [CHOICE | values("a")]}
+    with pytest.raises(RefusalError, match="has 1 answer; give 2 to 255"):
+        DecisionsExchange(json.dumps(body).encode())
 
 
 def test_a_model_that_was_trained_for_texts_answers_no_questions(pipelined):  # noqa: F811

@@ -1,19 +1,21 @@
-"""How well a model decides without training, on texts with one of many labels: scored whole, with a prior, and written token by token.
+"""How well a model decides on texts with one of many labels: scored whole, with a prior, and written token by token.
 
 ``python -m tests.trials.decisions MODEL FOLDER TEXTS FITTED`` prints a table of
-docs/results.md. The folder has dev.jsonl, whose first TEXTS are decided, and
-train.jsonl.gz, of which FITTED fit the temperature. Both have `source` and `target`,
-an object of an `intent`.
+docs/results.md. The folder has dev.jsonl, of which TEXTS are decided, and
+train.jsonl.gz, of which FITTED fit the temperature; for a model that was trained on the
+latter these are of dev.jsonl, too. Both have `source` and `target`, an object of an
+`intent`.
 """
 
 import random
 import sys
 from dataclasses import replace
+from operator import ne
 from pathlib import Path
 
 from pipedec_cli.data.inputs import read_rows
 from pipedec_cli.decoding.calibration import fit_temperature
-from pipedec_cli.decoding.decisions import decide, deciding
+from pipedec_cli.decoding.decisions import deciding
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.metrics.choices import Decided, choice_scores
 from pipedec_cli.objects.grammar import allowed_of
@@ -45,10 +47,9 @@ def decided(decoder, examples):
     """What a decoder decides of each."""
     sources = [source for source, _ in examples]
     pairs = []
-    labels = [label for _, label in examples]
-    decisions = decide(decoder, sources, 1)
-    for [decision], right in zip(decisions, labels, strict=True):
-        pairs.append(Decided(decision.probabilities, right))
+    results = decoder.texts(sources, decoder.method(), 1)
+    for generated, (_, right) in zip(results, examples, strict=True):
+        pairs.append(Decided(generated.probabilities["intent"], right))
     return pairs
 
 
@@ -65,26 +66,30 @@ def less(prior, each):
 
 def written(decoder, examples):
     """The labels that a model writes, the most probable token at a time."""
-    plan = decoder.plan
-    [asked] = plan.asked
-    part = asked.part
-    field = part.field
-    text = decoder.text
-    spelled = tuple(map(text.decode, text.ids(field.enum)))
-    tokenizer = text.tokenizer
-    allowed = allowed_of(tokenizer, plan.end, field, spelled)
     usual = decoder.method()
+    if decoder.blind is None:
+        [opening] = usual.openings
+        free = replace(opening, answers=(), written=True)
+        method = replace(usual, openings=(free,))
+    else:
+        [asked] = decoder.blind.asked
+        field = asked.part.field
+        text = decoder.text
+        tokens = text.ids(field.enum)
+        spelled = tuple(map(text.decode, tokens))
+        end = decoder.blind.end
+        allowed = allowed_of(text.tokenizer, end, field, spelled)
 
-    def of_source(method, source):
-        held = usual.of_source(method, source)
-        [opening] = held.openings
-        free = replace(opening, answers=(), written=True, allowed=allowed)
-        return replace(held, openings=(free,))
+        def of_source(method, source):
+            held = usual.of_source(method, source)
+            [opening] = held.openings
+            free = replace(opening, answers=(), written=True, allowed=allowed)
+            return replace(held, openings=(free,))
 
+        method = replace(usual, of_source=of_source)
     sources = [source for source, _ in examples]
-    method = replace(usual, of_source=of_source)
-    made = decoder.texts(sources, method, 1)
-    return [generated.fields.get("intent", "") for generated in made]
+    results = decoder.texts(sources, method, 1)
+    return [generated.fields.get("intent", "") for generated in results]
 
 
 def shown(name, test, fitted):
@@ -98,15 +103,31 @@ def shown(name, test, fitted):
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def main(model, folder, texts, fitted):
+def flips(plain, labels, examples):
+    """The share of examples, in per cent, that get another answer with the labels in reversed order."""
+    answers = []
+    for asked in (labels, labels[::-1]):
+        question = Choice("intent", ASKED, asked)
+        decisions = decided(deciding(plain, [question]), examples)
+        answers.append([decision.best for decision in decisions])
+    changed = sum(map(ne, *answers))
+    return 100 * changed / len(examples)
+
+
+def main(model: str, folder: Path, texts: int, fitted: int) -> None:
     """Print the table."""
     plain = load(model, device="cpu", dtype="bfloat16")
     labels = labels_in(folder)
     examples = drawn(folder / "dev.jsonl", texts)
     others = drawn(folder / "train.jsonl.gz", fitted)
-    decoder = deciding(plain, [Choice("intent", ASKED, labels)])
-    count = len(labels)
-    print(f"{count} labels, {texts} texts, {fitted} of training", flush=True)
+    decoder = plain
+    is_trained = plain.fields is not None
+    if is_trained:  # on these
+        drawn_both = drawn(folder / "dev.jsonl", texts + fitted)
+        examples, others = drawn_both[:texts], drawn_both[texts:]
+    else:
+        decoder = deciding(plain, [Choice("intent", ASKED, labels)])
+    print(f"{len(labels)} labels, {texts} texts, {fitted} to fit T", flush=True)
     print("| | right, % | macro F1 | ECE, % | ECE at T, % | T |")
     print("|---|---|---|---|---|---|")
     test = decided(decoder, examples)
@@ -123,15 +144,12 @@ def main(model, folder, texts, fitted):
     for answer, (_, right) in zip(answers, examples, strict=True):
         certain.append(Decided({answer: 1.0}, right))
     scores = choice_scores(certain)
-    figures = f"{scores.accuracy:.1f} | {scores.macro_f1:.1f}"
-    print(f"| token by token | {figures} | | | |")
-    turned = deciding(plain, [Choice("intent", ASKED, labels[::-1])])
-    others = decided(turned, examples)
-    flips = 0
-    for each, other in zip(test, others, strict=True):
-        flips += each.best != other.best
-    share = f"{100 * flips / texts:.1f} %"
-    print(f"{share} of the answers are others if the options come in reversed order")
+    print(f"| token by token | {scores.accuracy:.1f} | {scores.macro_f1:.1f} | | | |")
+    if not is_trained:
+        share = f"{flips(plain, labels, examples):.1f} %"
+        print(
+            f"{share} of the answers are others if the options come in reversed order"
+        )
 
 
 if __name__ == "__main__":
