@@ -71,6 +71,18 @@ class Segmentation(Struct, frozen=True):
     #: target.
     sub_max: Annotated[int, Meta(ge=2, le=MOST)] = 20
     fields: tuple[Field, ...] = ()  # at level field: one row a key, in this order
+    #: The keys of records of several sorts, by the names of their sets: each key is
+    #: then a question of its own.
+    sets: Mapping[str, tuple[Field, ...]] = {}
+
+    def fields_of(self, record: Record) -> tuple[Field, ...]:
+        """The keys of a record's object: those of its set, if there are sets.
+
+        The identifier of a record begins with the name of its set and a slash.
+        """
+        if not self.sets:
+            return self.fields
+        return self.sets[record.id.partition("/")[0]]
 
 
 class Generated(Struct, frozen=True, kw_only=True):
