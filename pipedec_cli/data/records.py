@@ -60,6 +60,12 @@ class Record(Struct, frozen=True):
     fields: Mapping[str, Any] = {}  # the object as it was read, in its own order
     target_fields: Mapping[str, Any] | None = None  # the target, if it is an object
 
+    @property
+    def set_name(self) -> str:
+        """The name of the record's set, where there are sets: its identifier begins with it and a slash."""
+        name, _, _ = self.id.partition("/")
+        return name
+
 
 class Segmentation(Struct, frozen=True):
     """How the targets of a data set were split. It is saved beside the data and in a checkpoint's config.json."""
@@ -76,13 +82,10 @@ class Segmentation(Struct, frozen=True):
     sets: Mapping[str, tuple[Field, ...]] = {}
 
     def fields_of(self, record: Record) -> tuple[Field, ...]:
-        """The keys of a record's object: those of its set, if there are sets.
-
-        The identifier of a record begins with the name of its set and a slash.
-        """
+        """The keys of a record's object: those of its set, if there are sets."""
         if not self.sets:
             return self.fields
-        return self.sets[record.id.partition("/")[0]]
+        return self.sets[record.set_name]
 
 
 class Generated(Struct, frozen=True, kw_only=True):

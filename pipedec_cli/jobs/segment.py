@@ -6,7 +6,7 @@ from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta, structs, to_builtins
 
@@ -171,19 +171,12 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     _require_free(folder, inputs)
     count_tokens = _counter_of(settings.tokenizer)
     _tell_of_hub(inputs)
-    fields: tuple[Field, ...] = ()
-    sets: dict[str, tuple[Field, ...]] = {}
-    if settings.is_any:
-        splits, origins, sets = _read_sets(settings, folder, listen)
-    else:
-        with stage(listen, "reading"):
-            splits, origins = _read_splits(settings, settings.data, folder)
-    if settings.level == "field" and not sets:
-        fields = _fields_of(settings, settings.schema, splits["train"], listen)
+    splits, origins, fields, sets = _read(settings, folder, listen)
     with stage(listen, "learning where sentences end"):
         segmenter = _learn_segmenter(settings, splits, fields)
-    segmentation = _segmentation_of(settings, splits["train"], segmenter, fields)
-    segmentation = structs.replace(segmentation, sets=sets)
+    segmentation = structs.replace(
+        _segmentation_of(settings, splits["train"], segmenter, fields), sets=sets
+    )
     prepare = Preparer(segmenter, segmentation, count_tokens, _TIME_MAX)
     segmented = _segment_all(splits, prepare, folder, listen)
     statistics = {}
@@ -240,10 +233,29 @@ def _tell_of_hub(inputs: Iterable[str]) -> None:
         )
 
 
-def _read_sets(
-    settings: SegmentSettings, folder: Path, listen: Listen
-) -> tuple[Splits, Mapping[SplitName, str], dict[str, tuple[Field, ...]]]:
-    """The records of all sets by splits, where the splits are from, and the keys of each set by its name."""
+class _Read(NamedTuple):
+    """The data as they were read."""
+
+    splits: Splits
+    origins: Mapping[SplitName, str]  # where each split is from
+    fields: tuple[Field, ...] = ()  # of objects; () if records have keys of their own
+    sets: Mapping[str, tuple[Field, ...]] = {}  # the keys of each set by its name
+
+
+def _read(settings: SegmentSettings, folder: Path, listen: Listen) -> _Read:
+    """Read all records and, at level field, their keys."""
+    if settings.is_any:
+        return _read_sets(settings, folder, listen)
+    with stage(listen, "reading"):
+        splits, origins = _read_splits(settings, settings.data, folder)
+    fields: tuple[Field, ...] = ()
+    if settings.level == "field":
+        fields = _fields_of(settings, settings.schema, splits["train"], listen)
+    return _Read(splits, origins, fields)
+
+
+def _read_sets(settings: SegmentSettings, folder: Path, listen: Listen) -> _Read:
+    """Read the records of all sets, and the keys of each."""
     parts = {}
     keys = {}
     origins: Mapping[SplitName, str] = {}
@@ -255,7 +267,7 @@ def _read_sets(
         )
     if len(parts) > 1:
         origins = dict.fromkeys(SPLITS, many(len(parts), "set"))
-    return mixed(parts, folder), origins, keys
+    return _Read(mixed(parts, folder), origins, sets=keys)
 
 
 def _read_splits(
@@ -383,12 +395,13 @@ def _check_level(settings: SegmentSettings) -> None:
     if settings.level != "field" and settings.fields is not None:
         what = f"--fields does not go with --level {settings.level}"
         raise UserError(what, todo="leave it out")
-    if settings.level != "field" and settings.any:
-        what = f"any does not go with --level {settings.level}"
-        raise UserError(what, todo="add --level field, or leave it out")
-    if settings.is_any and has_sets(settings.data) and (settings.dev or settings.test):
+    if settings.level != "field":
+        what = "is for --level field"
+        settings.refuse("any", what=what)
+    if settings.is_any and has_sets(settings.data):
         todo = "put dev.jsonl and test.jsonl into the folders of their sets"
-        raise UserError("--dev and --test are of one set alone", todo=todo)
+        what = "is a file of one set, and there may be several"
+        settings.refuse("dev", "test", what=what, todo=todo)
     if settings.level == "field" and settings.sources_only and not settings.fields:
         what = "without targets there is nothing to read the keys off"
         raise UserError(what, todo="give --fields or --schema")

@@ -102,8 +102,8 @@ def _say_next(settings: TrainSettings, target: Path, *, is_asked: bool) -> None:
     data = _typed(settings.data)
     generate = GenerateSettings(data=data, workspace=workspace, model=model)
     if is_asked:
-        asking = replace(generate, data="DATA", fields="SCHEMA.json")
-        log.info(f"next: `{command_line('generate', asking)}`, for any schema")
+        command = command_line("generate", replace(generate, data="DATA"))
+        log.info(f"next: `{command} --schema SCHEMA.json`, for any schema")
         return
     commands = f"`{command_line('generate', generate)}`"
     every = all_sources(settings.data or settings.place.data, model, workspace)
@@ -148,10 +148,7 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
         settings = _of_questions(settings)
     artifact = Artifact.training(settings.out or place.model(settings.decoder))
     artifact.spell = partial(spelled, kind=type(settings))
-    if settings.model in WORKSPACE_MODELS:
-        settings = replace(settings, model=find_model(settings.model, place))
-    if settings.teacher in WORKSPACE_MODELS:
-        settings = replace(settings, teacher=find_model(settings.teacher, place))
+    settings = _with_folders(settings)
     _check_settings(settings, artifact.path)
     model = settings.model or settings.teacher or _DEFAULT_MODEL
     settings = replace(settings, model=model)
@@ -227,6 +224,16 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
     for name in (settings.model, settings.teacher):
         if name:
             _check_start(name, target)
+
+
+def _with_folders(settings: TrainSettings) -> TrainSettings:
+    """The settings with the folders of models that the workspace has a name for."""
+    place = settings.place
+    if settings.model in WORKSPACE_MODELS:
+        settings = replace(settings, model=find_model(settings.model, place))
+    if settings.teacher in WORKSPACE_MODELS:
+        settings = replace(settings, teacher=find_model(settings.teacher, place))
+    return settings
 
 
 def _of_questions(settings: TrainSettings) -> TrainSettings:

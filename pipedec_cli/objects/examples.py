@@ -1,6 +1,6 @@
 """Right answers: what the rows of a schema say of a record with a target, as few-shot examples show it and training learns it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -86,6 +86,15 @@ def example_lines(asked: Asked, texts: Texts) -> Iterator[str]:
                 yield asked.line_of(name)
             for row in asked.items([name]):
                 yield from example_lines(row, texts)
+
+
+def example_text(rows: Iterable[Asked], tree: Part, record: Record) -> str:
+    """All lines by which a few-shot example shows the answers of rows; `record` has a target as the `tree` has it."""
+    texts = target_texts(tree, record)
+    lines: list[str] = []
+    for asked in rows:
+        lines += example_lines(asked, texts)
+    return "\n".join(lines)
 
 
 def _right_label(asked: Asked, texts: Texts) -> str:

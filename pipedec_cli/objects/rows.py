@@ -54,7 +54,7 @@ from pipedec_cli.objects.candidates import (
 )
 from pipedec_cli.objects.checking import Check
 from pipedec_cli.objects.codec import Answered, FieldCodec, RowRule
-from pipedec_cli.objects.examples import example_lines, target_texts
+from pipedec_cli.objects.examples import example_text
 from pipedec_cli.objects.grammar import is_free
 from pipedec_cli.objects.questions import Question, Text
 from pipedec_cli.objects.row_prompt import RowPrompt, common_beginning
@@ -209,7 +209,9 @@ class BlindPlan:
         prompt = RowPrompt(self.text, template, first, later, choices, chat=self.chat)
         self._prompt = prompt
         self.known = [prompt.known(words) for words in first]
-        shots = [(shot.source, self._lines_of(shot)) for shot in self.rows.shots]
+        shots = []
+        for shot in self.rows.shots:
+            shots.append((shot.source, example_text(self.asked, self.rows.tree, shot)))
         self.text.prompt = prompt.with_shots(first[0], shots)
 
     def _question(self, part: Part) -> Question | None:
@@ -223,14 +225,6 @@ class BlindPlan:
         if question is not None:
             return question.words if self.chat else f"{question.words}\nAnswer:"
         return asked.question() if self.chat else asked.opening()
-
-    def _lines_of(self, shot: Record) -> str:
-        """The lines that show the answers of an example, a record with a target, key by key."""
-        texts = target_texts(self.rows.tree, shot)
-        lines: list[str] = []
-        for asked in self.asked:
-            lines += example_lines(asked, texts)
-        return "\n".join(lines)
 
     @property
     def described(self) -> dict[str, Any]:

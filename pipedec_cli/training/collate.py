@@ -13,6 +13,7 @@ import math
 import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -173,19 +174,7 @@ def collator(
     settings = checkpoint.settings or PLAIN
     pad = int(checkpoint.model.config.pad_token_id or 0)
     if settings.questions:
-
-        def lay_out_questions(
-            batch: Sequence[tuple[Turn, Encoded]],
-        ) -> dict[str, Tensor]:
-            """Choose the rows of each example, and make the tensors of all."""
-            sources = [example.source for _, example in batch]
-            grids = []
-            for turn, example in batch:
-                rows = asked_rows(example, seed, turn)
-                grids.append(_blind_grid(example, rows))
-            return _tensors(sources, grids, pad)
-
-        return lay_out_questions
+        return partial(_collate_questions, seed, pad)
     fields = None
     if checkpoint.together:
         fields = FieldCodec(checkpoint.codec(), settings.segmentation.fields)
@@ -315,6 +304,18 @@ def _grid(
         grid.times.extend(range(first, first + len(tokens)))
         grid.labels.extend([*[IGNORED] * len(key), *text, eos, IGNORED])
     return grid
+
+
+def _collate_questions(
+    seed: int, pad: int, batch: Sequence[tuple[Turn, Encoded]]
+) -> dict[str, Tensor]:
+    """Choose the rows of each example, by the seed and its turn, and make the tensors of all."""
+    sources = []
+    grids = []
+    for turn, example in batch:
+        sources.append(example.source)
+        grids.append(_blind_grid(example, asked_rows(example, seed, turn)))
+    return _tensors(sources, grids, pad)
 
 
 def asked_rows(example: Encoded, seed: int, turn: Turn) -> list[int]:

@@ -10,12 +10,14 @@ descriptions of a schema give, and choices come in any order. Some records are b
 examples, which are records that came before.
 """
 
+from __future__ import annotations
+
 import random
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
@@ -26,7 +28,7 @@ from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.objects.asked import NONE, Asked, asked_of, names_in
 from pipedec_cli.objects.examples import (
     RightAnswer,
-    example_lines,
+    example_text,
     right_answers,
     target_texts,
 )
@@ -73,9 +75,7 @@ class _QuestionEncoder:
         self._alone = self._prompt(chat=chat)
         self._behind_shots = self._prompt(chat=False) if chat else self._alone
         #: The last records of each set.
-        self._before = defaultdict[str, deque[Record]](
-            lambda: deque(maxlen=2 * _MOST_SHOTS)
-        )
+        self._before = defaultdict[str, deque[Record]](_last_records)
         self._all_fields = [*chain(*segmentation.sets.values())]
 
     def _prompt(self, *, chat: bool) -> RowPrompt:
@@ -85,70 +85,105 @@ class _QuestionEncoder:
     def encode(self, record: Record) -> Encoded:
         """The ids of a record's prompt, and of its rows."""
         draw = random.Random(f"{record.id} {record.source}")  # noqa: S311
-        fields = self._segmentation.fields_of(record)
-        before = self._before[record.id.partition("/")[0]]
-        shots = self._draw_shots(before, draw)
+        asking = _asking(self._segmentation.fields_of(record), draw)
+        before = self._before[record.set_name]
+        shots = self._draw_shots(before, asking, draw)
         before.append(record)
-        names = _other_names(fields, draw)
-        asked = _varied(fields, names, draw)
-        tree = tree_of(asked)
-        shown = []
-        length = 0
-        for shot in shots:
-            lines = _lines_of(tree, shot, names)
-            length += len(shot.source) + len(lines)
-            if length <= _MOST_SHOWN:
-                shown.append((shot.source, lines))
-        prompt = self._behind_shots if shown else self._alone
-        self._codec.prompt = prompt.with_shots("a", shown)
+        prompt = self._behind_shots if shots else self._alone
+        self._codec.prompt = prompt.with_shots("a", shots)
         source, is_cut = self._codec.source(record.source)
         filled = []
         lacking = []
-        for answer in _answers(tree, _renamed_target(record, names)):
+        for answer in asking.answers(record):
             if answer.text == NONE:
                 lacking.append(answer)
             elif _is_writable(answer, record.source):
                 filled.append(answer)
         lacking = draw.sample(lacking, min(_LACKING, len(lacking)))
-        lacking += self._foreign(asked, draw)
-        rows = [_row(prompt, answer) for answer in (*filled, *lacking)]
-        known, texts = zip(*rows, strict=True)
-        return Encoded(source, texts, is_cut, known, len(lacking))
+        lacking += self._foreign(asking, draw)
+        known = []
+        texts = []
+        for answer in (*filled, *lacking):
+            beginning, rest = _row(prompt, answer)
+            known.append(beginning)
+            texts.append(rest)
+        return Encoded(source, tuple(texts), is_cut, tuple(known), len(lacking))
 
     def _draw_shots(
-        self, before: Sequence[Record], draw: random.Random
-    ) -> list[Record]:
-        """The examples that stand before a record: some of those `before`, or none."""
+        self, before: Sequence[Record], asking: _Asking, draw: random.Random
+    ) -> list[tuple[str, str]]:
+        """The examples that stand before a record, sources and their lines: some of the records `before` it, or none."""
+        shots: list[tuple[str, str]] = []
         if not before or draw.random() >= _SHOWN:
-            return []
+            return shots
         count = draw.randint(1, min(_MOST_SHOTS, len(before)))
-        return draw.sample([*before], count)
+        length = 0
+        for shot in draw.sample([*before], count):
+            lines = asking.lines(shot)
+            length += len(shot.source) + len(lines)
+            if length <= _MOST_SHOWN:
+                shots.append((shot.source, lines))
+        return shots
 
-    def _foreign(self, fields: Fields, draw: random.Random) -> Iterator[RightAnswer]:
+    def _foreign(self, asking: _Asking, draw: random.Random) -> Iterator[RightAnswer]:
         """Rows that ask for keys of other sets, which have no value here."""
-        own = {alike(field.name).casefold() for field in fields}
-        for field in draw.sample(
-            self._all_fields, min(_FOREIGN, len(self._all_fields))
-        ):
-            name = alike(field.name).casefold()
-            if name not in own and 0 not in field.keys:
+        own = {_form(field) for field in asking.tree.values()}
+        count = min(_FOREIGN, len(self._all_fields))
+        for field in draw.sample(self._all_fields, count):
+            if _form(field) not in own and not field.listed:
                 yield RightAnswer(Asked(Part(field), field.keys), NONE)
 
 
-def _answers(tree: Part, record: Record) -> Iterator[RightAnswer]:
-    """The right answers of all rows that ask for a record's object."""
-    texts = target_texts(tree, record)
-    for asked in asked_of(Asked(tree)):
-        yield from right_answers(asked, texts)
+def _last_records() -> deque[Record]:
+    """A queue that keeps the last of what it is given."""
+    return deque(maxlen=2 * _MOST_SHOTS)
 
 
-def _lines_of(tree: Part, shot: Record, names: Mapping[str, str]) -> str:
-    """The lines that show the answers of an example."""
-    texts = target_texts(tree, _renamed_target(shot, names))
-    lines: list[str] = []
-    for asked in asked_of(Asked(tree)):
-        lines += example_lines(asked, texts)
-    return "\n".join(lines)
+def _form(field: Field) -> str:
+    """The name of a key in a form in which names that read alike are equal."""
+    return alike(field.name).casefold()
+
+
+class _Asking(NamedTuple):
+    """How a record's keys are asked for: all of them, some with another name than in its set."""
+
+    tree: Part
+    names: Mapping[str, str]  # other names by the keys' own
+
+    @property
+    def rows(self) -> list[Asked]:
+        """The rows that start at once."""
+        return [*asked_of(Asked(self.tree))]
+
+    def lines(self, shot: Record) -> str:
+        """The lines that show the answers of an example."""
+        return example_text(self.rows, self.tree, self._renamed(shot))
+
+    def answers(self, record: Record) -> Iterator[RightAnswer]:
+        """The right answers of all rows, with those that answers open."""
+        texts = target_texts(self.tree, self._renamed(record))
+        for asked in self.rows:
+            yield from right_answers(asked, texts)
+
+    def _renamed(self, record: Record) -> Record:
+        """A record whose object has the other names."""
+        if not self.names:
+            return record
+        target = _renamed_keys(record.target_fields or {}, self.names)
+        return structs.replace(record, target_fields=target)
+
+
+def _asking(fields: Fields, draw: random.Random) -> _Asking:
+    """One of the ways to ask for these keys: some have another name, and choices come in any order."""
+    names = _other_names(fields, draw)
+    varied = []
+    for field in fields:
+        path = tuple(_renamed_keys(field.keys, names))
+        choices = draw.sample(field.enum, len(field.enum))
+        varied.append(
+            structs.replace(field, name=path_name(path), path=path, enum=tuple(choices))
+        )
+    return _Asking(tree_of(varied), names)
 
 
 def _row(prompt: RowPrompt, answer: RightAnswer) -> tuple[list[int], list[int]]:
@@ -192,36 +227,15 @@ def synonyms_of(description: str) -> list[str]:
     return [*filter(None, map(str.strip, synonyms))]
 
 
-def _varied(fields: Fields, names: Mapping[str, str], draw: random.Random) -> Fields:
-    """The same keys with other names, and their choices in any order."""
-    varied = []
-    for field in fields:
-        path = tuple(_renamed(key, names) for key in field.keys)
-        choices = draw.sample(field.enum, len(field.enum))
-        varied.append(
-            structs.replace(field, name=path_name(path), path=path, enum=tuple(choices))
-        )
-    return varied
-
-
-def _renamed_target(record: Record, names: Mapping[str, str]) -> Record:
-    """A record whose object has other names for its keys."""
-    if not names:
-        return record
-    target = _renamed_keys(record.target_fields or {}, names)
-    return structs.replace(record, target_fields=target)
-
-
 def _renamed_keys(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, Mapping):
-        return {
-            names.get(key, key): _renamed_keys(inner, names)
-            for key, inner in value.items()
-        }
+    """A path, or an object with all that is in it, whose keys have other names."""
+    if isinstance(value, tuple):
+        return [names.get(key, key) for key in value]
     if isinstance(value, list):
         return [_renamed_keys(item, names) for item in value]
-    return value
-
-
-def _renamed(key: str | int, names: Mapping[str, str]) -> str | int:
-    return names.get(key, key) if isinstance(key, str) else key
+    if not isinstance(value, Mapping):
+        return value
+    renamed = {}
+    for key, inner in value.items():
+        renamed[names.get(key, key)] = _renamed_keys(inner, names)
+    return renamed
