@@ -141,10 +141,9 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
     """Train a model and save it with its manifest, training.json."""
     place = settings.place
     data = settings.data or place.require(place.data, "pipedec segment DATA")
-    if settings.data is not None:
-        _require_segmented(data)
-    segmentation = load_segmentation(data / SEGMENTATION_FILE)
-    if segmentation.sets:
+    segmentation = data / SEGMENTATION_FILE
+    is_asked = segmentation.exists() and bool(load_segmentation(segmentation).sets)
+    if is_asked:
         settings = _of_questions(settings)
     artifact = Artifact.training(settings.out or place.model(settings.decoder))
     artifact.spell = partial(spelled, kind=type(settings))
@@ -163,7 +162,7 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
             written = trained.checkpoints(artifact.path)
             trained.forget(written[:-KEPT_CHECKPOINTS])
             write_card_and_page(training)
-    return replace(training, is_asked=bool(segmentation.sets))
+    return replace(training, is_asked=is_asked)
 
 
 def _clean(folder: Path) -> None:
@@ -217,6 +216,8 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
         log.warning("--delay does not count: a sequential decoder has no Δt")
     require_place(settings.out, folder=True)
     require_writable(target)
+    if settings.data is not None:
+        _require_segmented(settings.data)
     for package in settings.log_to:
         if find_spec(package) is None:
             what = f"log_to={package} needs {package}, which is not installed"
