@@ -114,7 +114,9 @@ def _right_names(asked: Asked, texts: Texts) -> list[Name]:
     """The names of the items of an object's list, or of the entries of its map."""
     names = []
     for key in _keys_below(asked.place, texts):
-        text = texts.get(asked.named(key), str(key))
+        text = str(key)
+        if asked.part.shape == "list":
+            text = texts.get(asked.named(key), text)
         if text:
             names.append((key, text))
     return numbered(names)
