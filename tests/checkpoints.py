@@ -32,7 +32,8 @@ from pipedec_cli.model.checkpoint import (
     save_checkpoint,
 )
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
-from pipedec_cli.training.collate import Encoded, collator, encode
+from pipedec_cli.training.collate import collator, encode
+from pipedec_cli.training.encoded import Encoded
 from pipedec_cli.training.hyperparameters import Hyperparameters
 from pipedec_cli.training.loss import TeacherForcing
 from pipedec_cli.training.order import Turn

@@ -60,6 +60,12 @@ class Record(Struct, frozen=True):
     fields: Mapping[str, Any] = {}  # the object as it was read, in its own order
     target_fields: Mapping[str, Any] | None = None  # the target, if it is an object
 
+    @property
+    def set_name(self) -> str:
+        """The name of the record's set, where there are sets: its identifier begins with it and a slash."""
+        name, _, _ = self.id.partition("/")
+        return name
+
 
 class Segmentation(Struct, frozen=True):
     """How the targets of a data set were split. It is saved beside the data and in a checkpoint's config.json."""
@@ -71,6 +77,15 @@ class Segmentation(Struct, frozen=True):
     #: target.
     sub_max: Annotated[int, Meta(ge=2, le=MOST)] = 20
     fields: tuple[Field, ...] = ()  # at level field: one row a key, in this order
+    #: The keys of records of several sorts, by the names of their sets: each key is
+    #: then a question of its own.
+    sets: Mapping[str, tuple[Field, ...]] = {}
+
+    def fields_of(self, record: Record) -> tuple[Field, ...]:
+        """The keys of a record's object: those of its set, if there are sets."""
+        if not self.sets:
+            return self.fields
+        return self.sets[record.set_name]
 
 
 class Generated(Struct, frozen=True, kw_only=True):

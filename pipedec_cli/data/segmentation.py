@@ -338,7 +338,7 @@ class Preparer:
 
     def _segment_object(self, record: Record) -> Record:
         """The record of an object with the texts of its values. A teacher writes the object as a plain text."""
-        fields = self.segmentation.fields
+        fields = self.segmentation.fields_of(record)
         target = record.target_fields
         if target is None:
             texts = self.segmenter.cut(record.target or "")

@@ -11,7 +11,7 @@ from pipedec_cli.data.records import Generated, Record
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
-    from pipedec_cli.training.collate import Encoded
+    from pipedec_cli.training.encoded import Encoded
 
 
 class DevScorer:

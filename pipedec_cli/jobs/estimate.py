@@ -17,8 +17,8 @@ from pipedec_cli.training.hyperparameters import Hyperparameters, process_count
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
-    from pipedec_cli.training.collate import Encoded
     from pipedec_cli.training.cost import Disk
+    from pipedec_cli.training.encoded import Encoded
 
 #: Updates that a model from scratch needs at least: those of docs/results.md took 2,700
 #: to 3,000.

@@ -342,6 +342,7 @@ def load_model(settings: GenerateSettings, listen: Listen = silent) -> Decoder:
         decoder = _blind_decoder(settings, listen)
     else:
         decoder = load_decoder(settings)
+        _refuse_unasked(decoder)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
         from pipedec_cli.decoding.plans import FieldPlan
 
@@ -351,6 +352,13 @@ def load_model(settings: GenerateSettings, listen: Listen = silent) -> Decoder:
         _refuse_of_pipelined(settings)
     _refuse_of_objects(settings, decoder)
     return decoder
+
+
+def _refuse_unasked(decoder: Decoder) -> None:
+    """A `UserError` for a model that was taught to answer questions, and is asked none."""
+    if decoder.checkpoint.questions:
+        what = f"{decoder.checkpoint.name} was taught to answer questions"
+        raise UserError(what, todo="ask them with --schema, --fields or --ask")
 
 
 def _exact_decoder(settings: GenerateSettings, model: str) -> Decoder:

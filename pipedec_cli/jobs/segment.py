@@ -6,9 +6,9 @@ from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
-from msgspec import Meta, to_builtins
+from msgspec import Meta, structs, to_builtins
 
 from pipedec_cli.compare.expected_calls import Estimate, doubt, estimate, suggest
 from pipedec_cli.data.errors import UserError, log, many
@@ -41,6 +41,7 @@ from pipedec_cli.data.segmentation import (
     make_segmenter,
     token_counter,
 )
+from pipedec_cli.data.sets import has_sets, mixed, record_sets
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
@@ -112,6 +113,11 @@ class SegmentSettings(WorkflowSettings):
     held_out: Annotated[float, Meta(ge=0, le=1)] = key(
         0.1, "The share that is split off for dev, and again for test."
     )
+    any: bool = key(
+        False,
+        "Level field: each record has keys of its own, and `train` teaches to answer any key. A folder of sets, each a file or "
+        "a folder, with its schema.json, is taken so by itself.",
+    )
     tokenizer: str | None = option(
         None,
         "Count the tokens of this folder, hub model or GGUF file [default: count words].",
@@ -125,6 +131,11 @@ class SegmentSettings(WorkflowSettings):
     def schema(self) -> str | None:
         """The file of the schema, if `fields` names one."""
         return schema_file(self.fields)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether each record has keys of its own."""
+        return self.level == "field" and (self.any or has_sets(self.data))
 
     @property
     def separators(self) -> list[str]:
@@ -160,14 +171,12 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     _require_free(folder, inputs)
     count_tokens = _counter_of(settings.tokenizer)
     _tell_of_hub(inputs)
-    with stage(listen, "reading"):
-        splits, origins = _read_splits(settings, folder)
-    fields: tuple[Field, ...] = ()
-    if settings.level == "field":
-        fields = _fields_of(settings, splits["train"], listen)
+    splits, origins, fields, sets = _read(settings, folder, listen)
     with stage(listen, "learning where sentences end"):
         segmenter = _learn_segmenter(settings, splits, fields)
-    segmentation = _segmentation_of(settings, splits["train"], segmenter, fields)
+    segmentation = structs.replace(
+        _segmentation_of(settings, splits["train"], segmenter, fields), sets=sets
+    )
     prepare = Preparer(segmenter, segmentation, count_tokens, _TIME_MAX)
     segmented = _segment_all(splits, prepare, folder, listen)
     statistics = {}
@@ -175,7 +184,7 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
         statistics = {name: describe_targets(rows) for name, rows in segmented.items()}
     estimates = []
     with stage(listen, "counting steps"):
-        if statistics:
+        if statistics and not sets:
             estimates = _promise(segmented["train"], fields, count_tokens)
     recorded = {**settings.recorded, "separator": settings.separators}
     details = {
@@ -193,7 +202,7 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
     _tell(settings, prepare.counts, segmented, _sizes(segmented, origins))
-    if statistics:
+    if estimates:
         _tell_of_steps(segmented, statistics, estimates)
     if outdated:
         log.warning(outdated)
@@ -224,14 +233,51 @@ def _tell_of_hub(inputs: Iterable[str]) -> None:
         )
 
 
+class _Read(NamedTuple):
+    """The data as they were read."""
+
+    splits: Splits
+    origins: Mapping[SplitName, str]  # where each split is from
+    fields: tuple[Field, ...] = ()  # of objects; () if records have keys of their own
+    sets: Mapping[str, tuple[Field, ...]] = {}  # the keys of each set by its name
+
+
+def _read(settings: SegmentSettings, folder: Path, listen: Listen) -> _Read:
+    """Read all records and, at level field, their keys."""
+    if settings.is_any:
+        return _read_sets(settings, folder, listen)
+    with stage(listen, "reading"):
+        splits, origins = _read_splits(settings, settings.data, folder)
+    fields: tuple[Field, ...] = ()
+    if settings.level == "field":
+        fields = _fields_of(settings, settings.schema, splits["train"], listen)
+    return _Read(splits, origins, fields)
+
+
+def _read_sets(settings: SegmentSettings, folder: Path, listen: Listen) -> _Read:
+    """Read the records of all sets, and the keys of each."""
+    parts = {}
+    keys = {}
+    origins: Mapping[SplitName, str] = {}
+    for each in record_sets(settings.data, settings.schema):
+        with stage(listen, f"reading {each.name}"):
+            parts[each.name], origins = _read_splits(settings, each.place, folder)
+        keys[each.name] = _fields_of(
+            settings, each.schema, parts[each.name]["train"], listen
+        )
+    if len(parts) > 1:
+        origins = dict.fromkeys(SPLITS, many(len(parts), "set"))
+    return _Read(mixed(parts, folder), origins, sets=keys)
+
+
 def _read_splits(
-    settings: SegmentSettings, folder: Path
+    settings: SegmentSettings, data: str, folder: Path
 ) -> tuple[Splits, Mapping[SplitName, str]]:
-    """The records of each split, and where they are from."""
+    """The records of each split of the data, and where they are from."""
     names = FieldNames(settings.source_field, settings.target_field)
     shares: dict[SplitName, float] = dict.fromkeys(("dev", "test"), settings.held_out)
     return gather_splits(
-        settings.data,
+        data,
         _own_files(settings),
         names,
         shares,
@@ -280,7 +326,7 @@ def _segment_all(
         if record.target is None:
             segmented[name].append(record)
             continue
-        if prepare.segmentation.fields:
+        if prepare.segmentation.level == "field":
             object_of(record)  # raises the error
         segmented[name].append(prepare.segment(record))
     return segmented
@@ -349,21 +395,31 @@ def _check_level(settings: SegmentSettings) -> None:
     if settings.level != "field" and settings.fields is not None:
         what = f"--fields does not go with --level {settings.level}"
         raise UserError(what, todo="leave it out")
+    if settings.level != "field":
+        what = "is for --level field"
+        settings.refuse("any", what=what)
+    if settings.is_any and has_sets(settings.data):
+        todo = "put dev.jsonl and test.jsonl into the folders of their sets"
+        what = "is a file of one set, and there may be several"
+        settings.refuse("dev", "test", what=what, todo=todo)
     if settings.level == "field" and settings.sources_only and not settings.fields:
         what = "without targets there is nothing to read the keys off"
         raise UserError(what, todo="give --fields or --schema")
 
 
 def _fields_of(
-    settings: SegmentSettings, train: Sequence[Record], listen: Listen
+    settings: SegmentSettings,
+    schema: str | None,
+    train: Sequence[Record],
+    listen: Listen,
 ) -> tuple[Field, ...]:
-    """The keys of objects: those of the settings, whose kinds are learnt from the training targets where they are open.
+    """The keys of objects: those of the `schema` or else of the settings, whose kinds are learnt from the training targets where they are open.
 
-    Without any in the settings they are read off the targets.
+    Without any of both they are read off the targets.
     """
     given: dict[str, Field] | None = None
-    if settings.schema is not None:
-        given = read_schema(settings.schema)
+    if schema is not None:
+        given = read_schema(schema)
     elif settings.fields is not None:
         given = read_short(settings.fields)
     if settings.sources_only:
@@ -449,7 +505,7 @@ def _tell(
         if count:
             log.info(f"{many(count, noun)}{what}")
     log.info(records)
-    if counts.too_long:
+    if counts.too_long and not settings.is_any:
         part = "subsequence"
         start = " at Δt = 1"
         if settings.level == "field":

@@ -17,8 +17,9 @@ from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError, duration, log, many
 from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.resumable import Artifact
+from pipedec_cli.data.resumable import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.stored import Stored
+from pipedec_cli.data.workspace import load_segmentation
 from pipedec_cli.data.writing import manifest, write_together
 from pipedec_cli.events import Listen, Training, shown, silent, stage, track
 from pipedec_cli.jobs.command_lines import (
@@ -48,7 +49,7 @@ from pipedec_cli.training.hyperparameters import (
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
-    from pipedec_cli.training.collate import Encoded
+    from pipedec_cli.training.encoded import Encoded
 
 _DEFAULT_MODEL: Final = "scratch-tiny"
 #: So many texts are read with the saved tokenizer before a training begins; all of them
@@ -70,6 +71,7 @@ class Trained:
     record: dict[str, Any] | None = None  # training.json
     data: Path | None = None  # the folder that `segment` wrote
     examples: int = 0
+    is_asked: bool = False  # whether the model was taught to answer questions
 
 
 def train(settings: TrainSettings, listen: Listen = silent) -> Trained:
@@ -77,7 +79,7 @@ def train(settings: TrainSettings, listen: Listen = silent) -> Trained:
     training = run(settings, listen)
     if is_main():
         _say_kept(trained.checkpoints(training.target))
-    _say_next(settings, training.target)
+    _say_next(settings, training.target, is_asked=training.is_asked)
     return training
 
 
@@ -91,14 +93,18 @@ def _say_kept(folders: Sequence[Path]) -> None:
     log.info(f"{size / 1e6:,.0f} MB of {kept} stay there, and may be deleted")
 
 
-def _say_next(settings: TrainSettings, target: Path) -> None:
-    """Say how to generate with the model, and how to compare it."""
+def _say_next(settings: TrainSettings, target: Path, *, is_asked: bool) -> None:
+    """Say how to generate with the model, which `is_asked` questions or writes texts, and how to compare it."""
     workspace = settings.workspace
     model = _typed(settings.out)
     if model is None and settings.decoder == "sequential":
         model = "sequential"
     data = _typed(settings.data)
     generate = GenerateSettings(data=data, workspace=workspace, model=model)
+    if is_asked:
+        command = command_line("generate", replace(generate, data="DATA"))
+        log.info(f"next: `{command} --schema SCHEMA.json`, for any schema")
+        return
     commands = f"`{command_line('generate', generate)}`"
     every = all_sources(settings.data or settings.place.data, model, workspace)
     if settings.teacher and every:
@@ -135,12 +141,13 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
     """Train a model and save it with its manifest, training.json."""
     place = settings.place
     data = settings.data or place.require(place.data, "pipedec segment DATA")
+    segmentation = data / SEGMENTATION_FILE
+    is_asked = segmentation.exists() and bool(load_segmentation(segmentation).sets)
+    if is_asked:
+        settings = _of_questions(settings)
     artifact = Artifact.training(settings.out or place.model(settings.decoder))
     artifact.spell = partial(spelled, kind=type(settings))
-    if settings.model in WORKSPACE_MODELS:
-        settings = replace(settings, model=find_model(settings.model, place))
-    if settings.teacher in WORKSPACE_MODELS:
-        settings = replace(settings, teacher=find_model(settings.teacher, place))
+    settings = _with_folders(settings)
     _check_settings(settings, artifact.path)
     model = settings.model or settings.teacher or _DEFAULT_MODEL
     settings = replace(settings, model=model)
@@ -155,7 +162,7 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
             written = trained.checkpoints(artifact.path)
             trained.forget(written[:-KEPT_CHECKPOINTS])
             write_card_and_page(training)
-    return training
+    return replace(training, is_asked=is_asked)
 
 
 def _clean(folder: Path) -> None:
@@ -220,6 +227,24 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
             _check_start(name, target)
 
 
+def _with_folders(settings: TrainSettings) -> TrainSettings:
+    """The settings with the folders of models that the workspace has a name for."""
+    place = settings.place
+    if settings.model in WORKSPACE_MODELS:
+        settings = replace(settings, model=find_model(settings.model, place))
+    if settings.teacher in WORKSPACE_MODELS:
+        settings = replace(settings, teacher=find_model(settings.teacher, place))
+    return settings
+
+
+def _of_questions(settings: TrainSettings) -> TrainSettings:
+    """The settings for data of several sorts, which an ordinary model learns: a question for each key."""
+    settings.refuse(
+        "delay", "prompt_template", "time_max", what="does not apply to questions"
+    )
+    return replace(settings, decoder="sequential")
+
+
 def _require_segmented(data: Path) -> None:
     """A `UserError` if the data are no folder."""
     if not data.exists():
@@ -269,8 +294,8 @@ def _train(
     result, doubts = _learn(prepared, listen)
     if is_main():
         label = "reading the texts with the saved tokenizer"
-        again = track(listen, data.train, len(data.train), label)
-        check_ids(checkpoint, artifact.path, again, examples)
+        again = track(listen, examples, len(examples), label)
+        check_ids(checkpoint, artifact.path, data.train, again)
     _say_end(result, hyper, len(examples), doubts)
     record["result"] = to_builtins(result)
     if is_main():
@@ -316,6 +341,7 @@ def _method(settings: TrainSettings, data: TrainingData, delay: Any) -> MethodSe
         segmentation=data.segmentation,
         empty_rows="stop" if taught else "retry",
         stop_on_repeat=taught and data.segmentation.level == "sentence",
+        questions=bool(data.segmentation.sets),
         **data.sources,
     )
 
@@ -345,7 +371,8 @@ def _encode(
     The checkpoint's settings are changed: its limits are fitted to the examples of train
     and to the other targets of the data.
     """
-    from pipedec_cli.training.collate import Encoded, encode, fit_limits
+    from pipedec_cli.training.collate import encode, fit_limits
+    from pipedec_cli.training.encoded import Encoded
 
     assert checkpoint.settings is not None, "it has them before it is trained"
     texts = track(listen, data.train, len(data.train), "tokenizing")
@@ -372,7 +399,7 @@ def _learn(training: Prepared, listen: Listen) -> tuple[TrainResult, Sequence[st
     measure = dev_measure(data.segmentation.level)
     metric = measure.headline[measure.primary]
     scorer = None
-    if training.dev:
+    if training.dev and not training.checkpoint.questions:
         scored = training.dev[:_SCORED]
         scorer = DevScorer(training.checkpoint, data.dev[:_SCORED], scored)
     with shown(listen, Training(metric)), explain_stop(training.target):
@@ -485,6 +512,8 @@ def build_model(
         like=teacher,
         dtype=DTYPES["bfloat16" if settings.lora and settings.bf16 else "float32"],
     )
+    if method.questions:
+        _ask(checkpoint, settings)
     has_prompt = (teacher or checkpoint).backbone.prompted
     if "prompt" in data.sources and not (has_prompt or checkpoint.backbone.prompted):
         # What was asked for is a text before the source.
@@ -496,6 +525,23 @@ def build_model(
         add_adapters(checkpoint.model, settings.lora, settings.seed)
     _save_memory(checkpoint, settings)
     return checkpoint
+
+
+def _ask(checkpoint: Checkpoint, settings: TrainSettings) -> None:
+    """Let a model learn questions: turns of its chat, if it has one, or lines of a text.
+
+    A `UserError` for a model that cannot be asked so.
+    """
+    assert checkpoint.settings is not None, "it has them before it is trained"
+    if not checkpoint.backbone.prompted:
+        what = f"{checkpoint.name} is a {checkpoint.backbone.name}: only a decoder-only model learns questions"
+        raise UserError(what, todo="take another --model, such as scratch-tiny-llama")
+    chat = settings.chat
+    if chat is None:
+        chat = bool(checkpoint.tokenizer.chat_template)
+    checkpoint.settings = structs.replace(checkpoint.settings, chat=chat)
+    checkpoint.end_as_usual()
+    checkpoint.model.config.eos_token_id = checkpoint.eos
 
 
 def _save_memory(checkpoint: Checkpoint, settings: TrainSettings) -> None:

@@ -30,6 +30,7 @@ from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.train_settings import DEV_EXAMPLES, TrainSettings
 from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.objects.tree import tree_of
 from pipedec_cli.pipeline.grid import before_repeats
 from pipedec_cli.training.hyperparameters import process_count
 
@@ -103,6 +104,8 @@ def _taught_data(
     if teacher.checkpoint.settings is None:
         # It was not trained here, and has no segmenter of its own.
         teacher.checkpoint.segmenter = segmenter
+    if segmentation.sets:
+        teacher = _asked_teacher(teacher, segmentation)
     files = []
     texts = {}
     for split, limit in _splits(settings, folder).items():
@@ -130,10 +133,7 @@ def _taught_data(
         what = f"{many(repeated, 'subsequence')} that the teacher had said before in the same text"
         log.info(f"{what}: left out")
 
-    sources = teacher.text.described
-    if teacher.text.prompt is None and not _is_alike(settings):
-        # An encoder-decoder says nothing of the prompts of another kind of student.
-        sources |= _prompt(settings)
+    sources = _taught_sources(settings, teacher, segmentation)
     split_file = folder / "train.jsonl"
     targets = islice(read_split(split_file, need_target=False), settings.limit)
     return TrainingData(
@@ -168,6 +168,31 @@ def _load_teacher(settings: TrainSettings) -> tuple[Decoder, GenerateSettings]:
         what = f"{teacher.checkpoint.name} is a pipelined decoder, and no teacher"
         raise UserError(what, todo="name a sequential model with --teacher")
     return teacher, generate
+
+
+def _taught_sources(
+    settings: TrainSettings, teacher: Decoder, segmentation: Segmentation
+) -> dict[str, Any]:
+    """The settings by which the student of a teacher reads sources; questions have prompts of their own."""
+    sources = teacher.text.described
+    if segmentation.sets:
+        return {"max_source_tokens": sources["max_source_tokens"]}
+    if teacher.text.prompt is None and not _is_alike(settings):
+        # An encoder-decoder says nothing of the prompts of another kind of student.
+        sources |= _prompt(settings)
+    return sources
+
+
+def _asked_teacher(teacher: Decoder, segmentation: Segmentation) -> Decoder:
+    """A teacher that answers a question for each key; a `UserError` if there are several sets, each with its own keys."""
+    from pipedec_cli.decoding.blind import blind_decoder
+    from pipedec_cli.objects.rows import Rows
+
+    if len(segmentation.sets) > 1:
+        what = f"a teacher writes the answers of one set, and there are {len(segmentation.sets)}"
+        raise UserError(what, todo="segment each by itself, or give their targets")
+    [fields] = segmentation.sets.values()
+    return blind_decoder(teacher, Rows(tree_of(fields)))
 
 
 def _is_alike(settings: TrainSettings) -> bool:
@@ -210,7 +235,7 @@ def _learn_ends(
     """
     complete = [_learnt(text) for text in texts if not text.truncated]
     has_targets = any(record.target_segments is not None for record in complete)
-    if has_targets or not complete:
+    if segmentation.sets or has_targets or not complete:
         return segmentation, segmenter
     segmenter = make_segmenter(
         segmentation.level,

@@ -87,6 +87,7 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     )
     empty_rows: EmptyRows = "retry"
     stop_on_repeat: bool = False
+    questions: bool = False  # whether it was taught to answer blind rows
 
     @property
     def usual_delay(self) -> int:
@@ -191,6 +192,11 @@ class Checkpoint:
         used = self.settings or PLAIN
         own_rows = used.decoder == "pipelined" or used.delay == "together"
         return own_rows and bool(used.segmentation.fields)
+
+    @property
+    def questions(self) -> bool:
+        """Whether it was taught to answer questions, each by itself: blind rows."""
+        return self.settings is not None and self.settings.questions
 
     def codec(self) -> TextCodec:
         """The codec of texts and ids, as this checkpoint was trained with it."""

@@ -6,13 +6,13 @@ Rows of items and alternatives are known when the row that names them has ended.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from pipedec_cli.data.fields import Field, Keys, RowAddress, path_name, text_of
+from pipedec_cli.data.fields import Field, Keys, RowAddress, path_name
 from pipedec_cli.objects.tree import Part
 
 #: The answer that means "no value".
@@ -196,75 +196,6 @@ def sample_of(asked: Asked) -> Iterator[Asked]:
     elif asked.part.shape != "value":
         key = 1 if asked.part.shape == "list" else "a"
         yield from asked.items([Name(key, "a")])
-
-
-def example_lines(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
-    """The lines by which a few-shot example shows the answer of a row, and of all rows that this answer opens.
-
-    `values` has the texts of the example's object by their paths.
-    """
-    asked = replace(asked, lines="")
-    if asked.part.shape == "value":
-        text = values.get(asked.place) or NONE
-        yield f"{asked.opening()} {text}"
-    elif asked.part.shape == "choice":
-        yield from _shown_choice(asked, values)
-    else:
-        yield from _shown_items(asked, values)
-
-
-def _shown_choice(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
-    """The line that says which alternative an example's object has, and the lines of this alternative.
-
-    It is the alternative that most of the texts fit: `values` by their paths.
-    """
-    is_there = values.get(asked.place) or _keys_below(asked.place, values)
-    if not is_there:
-        yield f"{asked.opening()} {NONE}"
-        return
-
-    def fit(label: str) -> int:
-        return sum(_fit(row, values) for row in asked.chosen(label))
-
-    label = max(asked.part.parts, key=fit)
-    yield f"{asked.opening()} {label}"
-    for row in asked.chosen(label):
-        yield from example_lines(row, values)
-
-
-def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
-    """The line with the names of all items of an example's list or map, and the lines of each item."""
-    names = []
-    for key in _keys_below(asked.place, values):
-        text = values.get(asked.named(key), str(key))
-        if text:
-            names.append((key, text))
-    answer = text_of([text for _, text in names]) or NONE
-    yield f"{asked.opening()} {answer}"
-    for name in numbered(names):
-        if asked.part.shape == "list":
-            yield asked.line_of(name)
-        for row in asked.items([name]):
-            yield from example_lines(row, values)
-
-
-def _keys_below(place: Keys, values: Mapping[Keys, str]) -> list[int | str]:
-    """The keys right below a path that lead to a text that is not empty, in order, each once."""
-    depth = len(place)
-    keys: dict[int | str, None] = {}
-    for path, text in values.items():
-        if text and len(path) > depth and path[:depth] == place:
-            keys[path[depth]] = None
-    return list(keys)
-
-
-def _fit(asked: Asked, values: Mapping[Keys, str]) -> int:
-    """Whether a row's text in `values` can be read as its value: 1 if so, −1 if not, 0 if it has no text or no value."""
-    text = values.get(asked.place, "")
-    if not text or asked.part.shape != "value":
-        return 0
-    value = asked.part.field.parsed(text)
-    return -1 if value is None else 1
 
 
 def names_in(answer: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 from pipedec_cli.data.errors import UserError
@@ -47,6 +47,7 @@ class RowPrompt:
         if not chat:  # a row ends at a line break
             prompt = replace(prompt, parts=(*prompt.parts[:-1], ""))
         self._codec = codec
+        self.chat = chat
         #: What stands between the words of a row and its answer.
         self._space = "" if chat else " "
         #: What stands behind the answers of an example.
@@ -75,6 +76,11 @@ class RowPrompt:
     def answered(self, words: str, answer: str) -> tuple[int, ...]:
         """The tokens of a row that asks in these words and of an answer behind it."""
         return self._whole(words, self._space + answer)[self._shared :]
+
+    @cached_property
+    def end(self) -> int:
+        """The token that ends an answer: outside a chat that of a line break."""
+        return self._codec.eos if self.chat else self._codec.ids(["a\n"])[0][-1]
 
     def alone(self, answer: str) -> list[int]:
         """The tokens of an answer by itself."""

@@ -32,7 +32,6 @@ from pipedec_cli.data.fields import (
     any_item,
     leaves,
     text_of,
-    value_texts,
 )
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
@@ -42,7 +41,6 @@ from pipedec_cli.objects.asked import (
     NONE,
     Asked,
     asked_of,
-    example_lines,
     names_in,
     numbered,
     sample_of,
@@ -50,13 +48,13 @@ from pipedec_cli.objects.asked import (
 from pipedec_cli.objects.candidates import (
     Known,
     Reading,
-    as_it_stands,
     as_number,
     is_choice,
     learnt_reading,
 )
 from pipedec_cli.objects.checking import Check
 from pipedec_cli.objects.codec import Answered, FieldCodec, RowRule
+from pipedec_cli.objects.examples import example_text
 from pipedec_cli.objects.grammar import is_free
 from pipedec_cli.objects.questions import Question, Text
 from pipedec_cli.objects.row_prompt import RowPrompt, common_beginning
@@ -175,7 +173,7 @@ class BlindPlan:
         self.priors: dict[Asked, Mapping[str, float]] = {}
         self._questions = {question.name: question for question in rows.questions}
         if chat is None:
-            chat = bool(checkpoint.tokenizer.chat_template) and not rows.shots
+            chat = _is_asked_in_chat(checkpoint) and not rows.shots
         if not chat:
             _refuse_free(rows)
         self.chat = chat
@@ -211,7 +209,9 @@ class BlindPlan:
         prompt = RowPrompt(self.text, template, first, later, choices, chat=self.chat)
         self._prompt = prompt
         self.known = [prompt.known(words) for words in first]
-        shots = [(shot.source, self._lines_of(shot)) for shot in self.rows.shots]
+        shots = []
+        for shot in self.rows.shots:
+            shots.append((shot.source, example_text(self.asked, self.rows.tree, shot)))
         self.text.prompt = prompt.with_shots(first[0], shots)
 
     def _question(self, part: Part) -> Question | None:
@@ -225,24 +225,6 @@ class BlindPlan:
         if question is not None:
             return question.words if self.chat else f"{question.words}\nAnswer:"
         return asked.question() if self.chat else asked.opening()
-
-    def _lines_of(self, shot: Record) -> str:
-        """The lines that show the answers of an example, a record with a target, key by key.
-
-        Numbers and dates stand there as the example's source has them.
-        """
-        target = shot.target_fields or {}
-        fields = {field.keys: field for field in self.rows.tree.values()}
-        value_texts(target, [*fields.values()], shot.where)
-        values = {}
-        for place, value in leaves(target):
-            field = fields.get(any_item(place), Field(""))
-            words = as_it_stands(field, value, shot.source).split()
-            values[place] = " ".join(words)
-        lines: list[str] = []
-        for asked in self.asked:
-            lines += example_lines(asked, values)
-        return "\n".join(lines)
 
     @property
     def described(self) -> dict[str, Any]:
@@ -272,10 +254,10 @@ class BlindPlan:
             token for token in likely if "\n" in self.text.written([token])
         )
 
-    @cached_property
+    @property
     def end(self) -> int:
         """The token that ends an answer: outside a chat that of a line break."""
-        return self.text.eos if self.chat else self.text.ids(["a\n"])[0][-1]
+        return self._prompt.end
 
     def method(self, choice: Choice) -> Method:
         """How to decode: all rows start at time 0, are blind (see the prompt and themselves alone), and have a length limit.
@@ -450,6 +432,13 @@ class BlindPlan:
         # The token of the end may begin with a full stop.
         end = [token for token in row.tokens[-1:] if token in self.ends]
         return self.text.decode([*row.text_tokens, *end])
+
+
+def _is_asked_in_chat(checkpoint: Checkpoint) -> bool:
+    """Whether a model answers in its chat: as it was taught, else if it has a chat."""
+    if checkpoint.questions and checkpoint.settings:
+        return checkpoint.settings.chat
+    return bool(checkpoint.tokenizer.chat_template)
 
 
 def _refuse_free(rows: Rows) -> None:

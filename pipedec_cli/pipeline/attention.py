@@ -41,6 +41,11 @@ def apart(subsequence: int, number: int) -> int:
     return number - APART * subsequence
 
 
+def number_of(subsequence: _Place, time: _Place) -> _Place:
+    """The number of a token in its row, from 0, where rows are `apart`: its place behind the prompt."""
+    return time + APART * subsequence
+
+
 def visible(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
     """Who sees whom, a boolean tensor [..., Q, K]: (i1, t1) sees (i2, t2) if and only if i2 ≤ i1 and t2 ≤ t1.
 

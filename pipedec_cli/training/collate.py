@@ -13,7 +13,7 @@ import math
 import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, MethodSettings
 from pipedec_cli.model.pretrained import load_config, load_tokenizer, quiet
 from pipedec_cli.objects.codec import FieldCodec, PlacedRow, place_rows
-from pipedec_cli.pipeline.attention import PADDING
+from pipedec_cli.pipeline.attention import PADDING, apart
 from pipedec_cli.pipeline.grid import split_opener
 from pipedec_cli.pipeline.schedule import (
     Fixed,
@@ -37,24 +37,16 @@ from pipedec_cli.pipeline.schedule import (
     draw_schedule,
     place,
 )
+from pipedec_cli.training.encoded import Encoded
 from pipedec_cli.training.order import Turn
+from pipedec_cli.training.questions import encode_questions
 
 #: The label of a token after which nothing is learnt.
 IGNORED: Final = -100
 #: time_max holds this share of the training targets.
 _HELD: Final = 0.995
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """One example in token ids: the source with its <eos>, and each subsequence without <bos> and <eos>.
-
-    `cut` is whether the source was too long and was cut.
-    """
-
-    source: list[int]
-    texts: tuple[list[int], ...]
-    cut: bool = False
+#: The most rows of a record, in one update, that have a value.
+_MOST_ASKED: Final = 12
 
 
 def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encoded]:
@@ -62,9 +54,13 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
 
     The sequential decoder learns the whole target as one text, another one a text for
     each segment. Segments without a token are left out, except the values of fields.
+    Where questions are learnt, each key has a row that asks for it.
     """
-    codec = checkpoint.codec()
     settings = checkpoint.settings or PLAIN
+    if settings.questions:
+        yield from encode_questions(checkpoint, records)
+        return
+    codec = checkpoint.codec()
     fields = settings.segmentation.fields
     for record in records:
         source, cut = codec.source(record.source)
@@ -82,7 +78,7 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
 def check_ids(
     checkpoint: Checkpoint,
     folder: Path,
-    records: Iterable[Record],
+    records: Sequence[Record],
     examples: Iterable[Encoded],
 ) -> None:
     """Raise a UserError if a checkpoint's tokenizer gives other ids once it is saved and loaded.
@@ -95,12 +91,12 @@ def check_ids(
         config, _ = load_config(str(folder), local=True)
         tokenizer = load_tokenizer(str(folder), config, local=True)
     loaded = dataclasses.replace(checkpoint, tokenizer=tokenizer)
-    # Both are read once: there may be too many for the memory.
-    for record, learnt in zip(records, examples, strict=True):
-        (read_again,) = encode(loaded, [record])
-        if read_again != learnt:
+    read_again = encode(loaded, records)
+    for number, (again, learnt) in enumerate(zip(read_again, examples, strict=True)):
+        if again != learnt:
             what = f"the tokenizer of {checkpoint.name} gives this text other ids once it is saved and loaded"
-            raise UserError(what, where=record.where, todo="train from another --model")
+            where = records[number].where
+            raise UserError(what, where=where, todo="train from another --model")
 
 
 def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodSettings:
@@ -111,6 +107,8 @@ def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodS
     list, with the empty one. Neither is less than that of the settings. sub_max needs
     no such fit: targets with more subsequences were merged.
     """
+    if settings.questions:  # whose answers are short, whatever the targets are
+        return settings
     delays = (1, 2, 3) if settings.delay == "any" else (settings.delay,)
     plans = [_schedule_of(delay) for delay in delays]
     fields = settings.segmentation.fields if settings.decoder == "pipelined" else ()
@@ -174,6 +172,9 @@ def collator(
     schedule is drawn.
     """
     settings = checkpoint.settings or PLAIN
+    pad = int(checkpoint.model.config.pad_token_id or 0)
+    if settings.questions:
+        return partial(_collate_questions, seed, pad)
     fields = None
     if checkpoint.together:
         fields = FieldCodec(checkpoint.codec(), settings.segmentation.fields)
@@ -189,7 +190,7 @@ def collator(
             plans,
             bos=checkpoint.bos,
             eos=checkpoint.eos,
-            pad=int(checkpoint.model.config.pad_token_id or 0),
+            pad=pad,
             closing=settings.decoder == "pipelined" and not fields,
             fields=fields,
         )
@@ -249,6 +250,13 @@ def collate(
         source, opener = split_opener(bos, example.source)
         sources.append(source)
         grids.append(_grid(example, plan, opener, eos, closing=closing, fields=fields))
+    return _tensors(sources, grids, pad)
+
+
+def _tensors(
+    sources: Sequence[Sequence[int]], grids: Sequence[_Grid], pad: int
+) -> dict[str, Tensor]:
+    """The tensors of sources and grids, filled up with the token `pad`."""
     return {
         "input_ids": _padded(sources, pad),
         "attention_mask": _padded([[1] * len(source) for source in sources], 0),
@@ -295,6 +303,47 @@ def _grid(
         grid.subsequences.extend([number] * len(tokens))
         grid.times.extend(range(first, first + len(tokens)))
         grid.labels.extend([*[IGNORED] * len(key), *text, eos, IGNORED])
+    return grid
+
+
+def _collate_questions(
+    seed: int, pad: int, batch: Sequence[tuple[Turn, Encoded]]
+) -> dict[str, Tensor]:
+    """Choose the rows of each example, by the seed and its turn, and make the tensors of all."""
+    sources = []
+    grids = []
+    for turn, example in batch:
+        sources.append(example.source)
+        grids.append(_blind_grid(example, asked_rows(example, seed, turn)))
+    return _tensors(sources, grids, pad)
+
+
+def asked_rows(example: Encoded, seed: int, turn: Turn) -> list[int]:
+    """The rows that an example has in an update, by their numbers.
+
+    They are drawn anew for each `turn`: at most 12 rows with a value, and half as many
+    without, at least one of these. It depends on the seed, the update and the example.
+    """
+    draw = random.Random(f"{seed} {(turn.update, turn.example)}")  # noqa: S311
+    rows = range(len(example.texts))
+    filled = rows[: len(rows) - example.lacking]
+    lacking = rows[len(filled) :]
+    asked = draw.sample(filled, min(_MOST_ASKED, len(filled)))
+    most = max(1, len(asked) // 2)
+    return asked + draw.sample(lacking, min(most, len(lacking)))
+
+
+def _blind_grid(example: Encoded, rows: Iterable[int]) -> _Grid:
+    """Some rows of questions on a grid in which each sees the prompt and itself alone."""
+    grid = _Grid([], [], [], [])
+    for number, row in enumerate(rows, start=1):
+        known = example.known[row]
+        text = example.texts[row]
+        tokens = [*known, *text[:-1]]
+        grid.tokens.extend(tokens)
+        grid.subsequences.extend([number] * len(tokens))
+        grid.times.extend(apart(number, place) for place in range(len(tokens)))
+        grid.labels.extend([*[IGNORED] * (len(known) - 1), *text])
     return grid
 
 

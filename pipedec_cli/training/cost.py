@@ -10,7 +10,8 @@ import torch
 
 from pipedec_cli.data.errors import UserError, is_out_of_memory
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.training.collate import Encoded, collator
+from pipedec_cli.training.collate import collator
+from pipedec_cli.training.encoded import Encoded
 from pipedec_cli.training.hyperparameters import Hyperparameters
 from pipedec_cli.training.loss import LOGITS, TeacherForcing
 from pipedec_cli.training.order import Turn
@@ -60,7 +61,8 @@ def run_longest(
     example = (Turn(0, 0), examples[longest])
     batch = collator(checkpoint, hyper.seed)([example] * hyper.batch_size)
     device = device_of(hyper)
-    loss = TeacherForcing(checkpoint.model.to(device)).train()
+    model = checkpoint.model.to(device)
+    loss = TeacherForcing(model, blind=checkpoint.questions).train()
     try:
         inputs = {key: tensor.to(device) for key, tensor in batch.items()}
         with torch.autocast(device, dtype=torch.bfloat16, enabled=hyper.bf16):
@@ -140,7 +142,7 @@ def _batch_bytes(checkpoint: Checkpoint, example: Encoded, size: int) -> int:
     backbone = checkpoint.backbone
     sizes = backbone.sizes(config)
     source = len(example.source)
-    target = sum(len(text) + 2 for text in example.texts)
+    target = example.target_length
     attention = source**2 + target**2
     if backbone.prompted:
         attention = (source + target) ** 2

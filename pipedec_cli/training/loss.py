@@ -27,6 +27,8 @@ def full_states(
     tokens: Tensor,
     subsequence: Tensor,
     time: Tensor,
+    *,
+    blind: bool = False,
 ) -> Tensor:
     """The decoder's last hidden states for every token of a grid: [batch, grid length, width], in the model's dtype.
 
@@ -35,19 +37,23 @@ def full_states(
     Padding stands behind the source. `tokens` of the grid, <bos> and <eos> included, in
     any order: int64 [batch, grid length]. `subsequence` (from 1) and `time` have the
     same shape and say where each token stands; they are `attention.PADDING` for
-    padding.
+    padding. In `blind` rows, which a model without an encoder has, the times are those
+    of `attention.apart`.
     """
     backbone = backbone_of(model.config)
-    source = {"prompt": input_ids, "prompt_mask": attention_mask}
-    if backbone.encoder is not None:
-        encoded = backbone.encoder(model)(
-            input_ids=input_ids, attention_mask=attention_mask
+    grid = (tokens, subsequence, time)
+    if backbone.encoder is None:
+        return backbone.parts.full_states(
+            model, *grid, prompt=input_ids, prompt_mask=attention_mask, blind=blind
         )
-        source = {
-            "memory": encoded.last_hidden_state,
-            "memory_mask": attention_mask.bool(),
-        }
-    return backbone.parts.full_states(model, tokens, subsequence, time, **source)
+    encoder = backbone.encoder(model)
+    encoded = encoder(input_ids=input_ids, attention_mask=attention_mask)
+    return backbone.parts.full_states(
+        model,
+        *grid,
+        memory=encoded.last_hidden_state,
+        memory_mask=attention_mask.bool(),
+    )
 
 
 def head_of(model: Any) -> Function:
@@ -146,10 +152,11 @@ class TeacherForcing(nn.Module):
     #: whole accumulated batch.
     accepts_loss_kwargs = True
 
-    def __init__(self, plain: Any) -> None:
-        """Take the ordinary model, as transformers has it."""
+    def __init__(self, plain: Any, *, blind: bool = False) -> None:
+        """Take the ordinary model, as transformers has it, and whether it learns `blind` rows (see `full_states`)."""
         super().__init__()
         self.plain = plain
+        self.blind = blind
 
     def forward(
         self,
@@ -168,7 +175,13 @@ class TeacherForcing(nn.Module):
         `num_items_in_batch` is the number of predictions in the accumulated batch.
         """
         states = full_states(
-            self.plain, input_ids, attention_mask, decoder_input_ids, subsequence, time
+            self.plain,
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            subsequence,
+            time,
+            blind=self.blind,
         )
         learnt = labels != -100
         output = self.plain.get_output_embeddings()

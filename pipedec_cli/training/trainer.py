@@ -23,8 +23,9 @@ from pipedec_cli.data.trained import STATE, checkpoints
 from pipedec_cli.model import lora
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
 from pipedec_cli.training.best import Evaluation, best_of, evaluations, is_over
-from pipedec_cli.training.collate import Encoded, collator
+from pipedec_cli.training.collate import collator
 from pipedec_cli.training.cost import device_of, require_examples
+from pipedec_cli.training.encoded import Encoded
 from pipedec_cli.training.hyperparameters import (
     MOST,
     Hyperparameters,
@@ -296,7 +297,7 @@ class GridTrainer(Trainer):
         self.checkpoint = checkpoint
         self.reporter = reporter
         self.score = score
-        model = TeacherForcing(checkpoint.model)
+        model = TeacherForcing(checkpoint.model, blind=checkpoint.questions)
         super().__init__(model=model, callbacks=[reporter], **options)
         self.folder = Path(self.args.output_dir)
         self.remove_callback(PrinterCallback)

@@ -52,7 +52,9 @@ def segment_sheets(
     `unit` is what steps are counted in: tokens or words.
     """
     train = statistics["train"]
-    sheets = [_length_sheet(statistics), _step_sheet(estimates, unit, train.examples)]
+    sheets = [_length_sheet(statistics)]
+    if estimates:
+        sheets.append(_step_sheet(estimates, unit, train.examples))
     if fields:
         sheets.append(_key_sheet(fields))
     return sheets

@@ -7,7 +7,6 @@ from pipedec_cli.objects.asked import (
     Asked,
     Name,
     asked_of,
-    example_lines,
     names_in,
     numbered,
     question_of,
@@ -79,32 +78,6 @@ def test_of_alternatives_the_rows_of_the_chosen_one_are_asked_for():
     assert [row.label for row in way.chosen("boat")] == ["way.sails"]
     assert [*way.chosen("plane")] == []
     assert [row.label for row in sample_of(way)] == ["way.seats", "way.sails"]
-
-
-def test_an_example_shows_equal_items_as_they_are_asked_for():
-    lines = rows_of(lines=LINES)["lines"]
-    values = {
-        ("lines", 1, "item"): "tea",
-        ("lines", 1, "qty"): "2",
-        ("lines", 2, "item"): "tea",
-        ("lines", 2, "qty"): "3",
-    }
-    assert [*example_lines(lines, values)] == [
-        "lines: tea | tea",
-        "lines[1].item: tea",
-        "lines[1].qty: 2",
-        "lines[2].item: tea (2)",
-        "lines[2].qty: 3",
-    ]
-
-
-def test_an_example_shows_which_alternative_there_is():
-    way = rows_of(way=WAY)["way"]
-    assert [*example_lines(way, {("way", "sails"): "2"})] == [
-        "kind of way: boat",
-        "way.sails: 2",
-    ]
-    assert [*example_lines(way, {})] == ["kind of way: none"]
 
 
 def test_names_are_kept_as_often_as_an_answer_has_them():

@@ -8,12 +8,12 @@ import psutil
 import pytest
 import torch
 
-from pipedec_cli.training.collate import Encoded
 from pipedec_cli.training.cost import (
     BatchTooLargeError,
     run_longest,
     training_disk,
 )
+from pipedec_cli.training.encoded import Encoded
 from tests.checkpoints import QUICK, examples_of, fresh_toy, weights_of
 from tests.words import refusing
 

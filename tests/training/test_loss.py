@@ -9,7 +9,8 @@ import torch
 
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.schedule import Whole
-from pipedec_cli.training.collate import Encoded, collate
+from pipedec_cli.training.collate import collate
+from pipedec_cli.training.encoded import Encoded
 from pipedec_cli.training.loss import TeacherForcing, full_states, head_of
 from tests.model.engines import (
     BOS,

@@ -19,7 +19,7 @@ from pipedec_cli.model.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from pipedec_cli.training.collate import Encoded
+from pipedec_cli.training.encoded import Encoded
 from pipedec_cli.training.trainer import load_weights
 from tests.checkpoints import QUICK, SMALL, change, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model

@@ -12,7 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipedec_cli.pipeline.attention import PADDING, PROMPT_TIME, behind, visible
+from pipedec_cli.pipeline.attention import (
+    PADDING,
+    PROMPT_TIME,
+    behind,
+    number_of,
+    visible,
+)
 
 #: From states to states: [..., in] → [..., out].
 Function = Callable[[Tensor], Tensor]
@@ -166,6 +172,7 @@ class Modules:
         *,
         prompt: Tensor | None = None,
         prompt_mask: Tensor | None = None,
+        blind: bool = False,
         **memory: Tensor,
     ) -> Tensor:
         """Run all tokens of training grids through the decoder at once: last states, [batch, length, width].
@@ -178,6 +185,8 @@ class Modules:
             prompt: of a model without an encoder, int64 [batch, prompt length]. It is
                 row 0 of the grid.
             prompt_mask: 1 at the prompt's tokens, 0 at padding; the same shape.
+            blind: whether each row sees the prompt and itself alone, which the times
+                say (see `apart`): then each goes on right behind the prompt.
             memory: `memory` and `memory_mask` of other models; see `states`.
         """
         if prompt is None or prompt_mask is None:
@@ -190,10 +199,14 @@ class Modules:
         prompt_time = (columns + PROMPT_TIME).masked_fill(padded, PADDING)
         times = torch.cat([prompt_time, time], dim=1)
         padding = subsequence == PADDING
-        # How many known tokens, at most, stand before time 0.
-        known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
-        before = known + prompt_mask.sum(dim=1, keepdim=True)
-        behind_prompt = behind(subsequence, time, before).masked_fill(padding, 0)
+        before = prompt_mask.sum(dim=1, keepdim=True)
+        if blind:
+            places = before + number_of(subsequence, time)
+        else:
+            # How many known tokens, at most, stand before time 0.
+            known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
+            places = behind(subsequence, time, before + known)
+        behind_prompt = places.masked_fill(padding, 0)
         position = torch.cat([columns.masked_fill(padded, 0), behind_prompt], dim=1)
         sees = visible((rows, times), (rows, times))
         states = self.states(

@@ -1,0 +1,120 @@
+"""One model for any schema, on the command line: sets are segmented, a model is taught to answer, and is asked."""
+
+import json
+
+import pytest
+
+from pipedec_cli.data.workspace import load_segmentation
+from pipedec_cli.model.checkpoint import load_checkpoint
+from tests.model.chats import foreign
+from tests.running import lines_of, refused, run, write_lines
+
+PLACE = {"properties": {"name": {"type": "string"}, "open": {"type": "boolean"}}}
+TRAINING = ("--max-steps", 2, "--batch-size", 2, "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Two sets, segmented, and a model that was taught on them."""
+    place = tmp_path_factory.mktemp("questions")
+    names = ["Aromi", "Mill", "Vaults", "Punter", "Eagle", "Plough", "Cotto", "Zizzi"]
+    places = []
+    songs = []
+    for number, name in enumerate(names):
+        target = {"name": name, "open": number % 2 == 0}
+        places.append({"source": f"{name} is a place.", "target": target})
+        song = {"title": name, "years": [str(number)]}
+        songs.append({"source": f"{name} was song {number}.", "target": song})
+    write_lines(place / "sets" / "places" / "train.jsonl", *places)
+    (place / "sets" / "places" / "schema.json").write_text(json.dumps(PLACE))
+    write_lines(place / "sets" / "songs.jsonl", *songs)
+    foreign(place / "model")
+    run("segment", place / "sets", "--level", "field", "--out", place / "data")
+    asked = ("train", place / "data", "--model", place / "model", *TRAINING)
+    said = run(*asked, "--out", place / "taught")
+    (place / "said").write_text(said.stderr)
+    return place
+
+
+def generate(place, model, *more):
+    out = place / "out.jsonl"
+    given = ("--text", "Aromi was song 3.", "--model", place / model, "--out", out)
+    run("generate", *given, "--set", "time_max=4", "--device", "cpu", *more)
+    [line] = lines_of(out)
+    out.unlink()
+    return line
+
+
+def test_each_set_keeps_its_keys_and_records_know_their_set(place):
+    segmentation = load_segmentation(place / "data" / "segmentation.json")
+    keys = {}
+    for name, fields in segmentation.sets.items():
+        keys[name] = [field.name for field in fields]
+    assert keys == {"places": ["name", "open"], "songs": ["title", "years"]}
+    records = lines_of(place / "data" / "train.jsonl")
+    sets = {record["id"].partition("/")[0] for record in records}
+    assert sets == {"places", "songs"}
+    for record in records:
+        is_song = record["id"].startswith("songs/")
+        assert ("title" in record["target"]) == is_song
+
+
+def test_the_taught_model_is_ordinary_and_its_config_says_how_it_is_asked(place):
+    checkpoint = load_checkpoint(str(place / "taught"))
+    assert (checkpoint.questions, checkpoint.settings.decoder) == (True, "sequential")
+    assert checkpoint.settings.chat  # as the model has a chat
+    assert "--schema SCHEMA.json" in (place / "said").read_text()
+
+
+def test_it_answers_any_schema_in_the_form_in_which_it_was_taught(place):
+    asked = ("train", place / "data", "--model", place / "model", *TRAINING)
+    run(*asked, "--no-chat", "--out", place / "plain")
+    schema = ("--fields", "name, years list, price number")
+    # Without --no-chat it is asked as with it.
+    usual = generate(place, "plain", *schema)
+    assert (
+        usual["prediction"]
+        == generate(place, "plain", *schema, "--no-chat")["prediction"]
+    )
+    prompts = []
+    for model in ("plain", "taught"):
+        shown = run(
+            "generate",
+            "--text",
+            "a",
+            "--model",
+            place / model,
+            *schema,
+            "--show-prompt",
+        )
+        prompts.append("<|im_start|>" in shown.stdout)
+    assert prompts == [False, True]
+
+
+def test_without_questions_it_is_refused(place):
+    refused("generate", "--text", "a", "--model", place / "taught")
+
+
+def test_what_does_not_go_with_sets_is_refused(place):
+    asked = ("train", place / "data", *TRAINING, "--overwrite")
+    with_encoder = ("--model", "scratch-tiny", "--out", place / "encoder")
+    refused(*asked, *with_encoder)
+    refused(*asked, "--model", place / "model", "--delay", 2, "--out", place / "delay")
+    again = ("segment", place / "sets", "--out", place / "again")
+    refused(*again, "--level", "sentence", "--set", "any=true")
+    refused(*again, "--level", "field", "--dev", place / "sets" / "songs.jsonl")
+
+
+def test_a_teacher_writes_the_answers_to_a_schema(place):
+    texts = [{"source": f"Text {number} of many."} for number in range(12)]
+    data = write_lines(place / "texts.jsonl", *texts)
+    schema = place / "sets" / "places" / "schema.json"
+    options = ("--level", "field", "--set", "any=true", "--sources-only")
+    out = place / "unlabelled"
+    run("segment", data, *options, "--schema", schema, "--out", out)
+    asked = ("train", out, "--teacher", place / "model", *TRAINING)
+    run(*asked, "--workspace", place / "workspace", "--out", place / "student")
+    checkpoint = load_checkpoint(str(place / "student"))
+    assert checkpoint.questions
+    sets = ("train", place / "data", "--teacher", place / "model", *TRAINING)
+    refused(*sets, "--workspace", place / "workspace", "--out", place / "none")
