@@ -52,18 +52,15 @@ PYTHON = [block for block in BLOCKS if block.language == "python"]
 COMMANDS_RUN = [block for block in BLOCKS if block.is_run_here and not block.language]
 
 
-def calls(block):
-    """The words of each call of pipedec in a block of a shell."""
-    lines = block.text.replace("\\\n", " ").splitlines()
-    for line in lines:
-        call = re.search(
-            r"(?:^|&& |\$ |/)(?:pipedec|torchrun .*-m pipedec_cli|.*-m pipedec_cli) (.*)",
-            line,
-        )
-        if call:
-            yield shlex.split(call[1], comments=True)
+def calls(text, before="^"):
+    """The words of each call of pipedec in a text."""
+    joined = text.replace("\\\n", " ")
+    program = r"(?:\$ |.*/)?(?:pipedec|.*-m pipedec_cli)"
+    for rest in re.findall(rf"{before}{program} ([^`\n]*)", joined, re.MULTILINE):
+        yield shlex.split(re.sub(r"[\[\]…]", " ", rest), comments=True)
 
 
+@pytest.fixture(scope="module")
 def reading_alone():
     """The command line of pipedec, whose commands read their settings and do nothing."""
     app, shard = typer.Typer(), typer.Typer()
@@ -75,11 +72,16 @@ def reading_alone():
     return app
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if not block.language])
-def test_every_command_line_is_understood(block, empty_folder):
-    for words in calls(block):
-        result = CliRunner().invoke(reading_alone(), words)
-        assert result.exit_code == 0, result.output
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_line_is_understood(page, reading_alone, empty_folder):
+    text = page.read_text(encoding="utf-8")
+    blocks = "".join(block.text for block in BLOCKS if block.page == page.name)
+    for words in calls(blocks):
+        result = CliRunner().invoke(reading_alone, words)
+        assert result.exit_code == 0, (words, result.output)
+    for words in calls(text, "`"):  # in a sentence, which may name a part of it
+        result = CliRunner().invoke(reading_alone, words)
+        assert not re.search(r"No such|there is no key", result.output), words
 
 
 def test_every_block_is_run_or_says_why_not():
@@ -122,7 +124,7 @@ def test_commands_run_as_they_stand(page, users_folder):
             continue
         if block.text.startswith("pipedec segment"):
             shutil.rmtree("pipedec-workspace", ignore_errors=True)
-        for words in calls(block):
+        for words in calls(block.text):
             run(*words)
 
 
