@@ -23,6 +23,7 @@ def model(tmp_path_factory):
     return foreign(tmp_path_factory.mktemp("examples") / "model")
 
 
+@pytest.mark.extra("pydantic")
 def test_a_class_is_filled_from_each_text(model, capsys):
     texts = ("A table for 4 on 12 March 2026, please.", "2 of us, on 3 May 2026.")
     example("extract_with_a_class", "--model", model, *texts)
