@@ -107,7 +107,8 @@ def users_folder(empty_folder):
         write_lines(name, *texts)
     for name in ("inputs.jsonl", "new.jsonl", "docs.jsonl"):
         write_lines(name, *sources)
-    write_lines("objects.jsonl", *objects)
+    for name in ("objects.jsonl", "sets/places.jsonl", "sets/pubs.jsonl"):
+        write_lines(name, *objects)
     write_lines("person.json", {"properties": {"name": {"type": "string"}}})
     for name in ("my-model", "my-t5"):
         tiny_checkpoint(empty_folder / name, decoder="sequential")
