@@ -20,6 +20,16 @@ def test_the_declared_licence_is_there_word_for_word():
     assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
 
 
+def test_the_version_has_its_section_in_the_changelog_and_is_the_one_to_cite():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    version = project["project"]["version"]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    dated = re.search(rf"^## \[{version}\] - (\d{{4}}-\d\d-\d\d)$", changes, re.M)
+    assert dated
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {version}\ndate-released: {dated[1]}\n" in cited
+
+
 def test_git_ignores_the_folders_that_the_commands_make():
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {f"{DemoSettings().out}/", "pipedec-workspace/"} <= set(ignored)

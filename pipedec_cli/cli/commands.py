@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from rich.console import Console
 from pipedec_cli.cli import demo
 from pipedec_cli.cli.options import Command, Invocation
 from pipedec_cli.data.errors import UserError, log
+from pipedec_cli.data.trained import is_model
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import generate as generate_job
 from pipedec_cli.jobs import import_ as import_job
@@ -26,11 +28,13 @@ from pipedec_cli.jobs import score as score_job
 from pipedec_cli.jobs import segment as segment_job
 from pipedec_cli.jobs import shard as shard_job
 from pipedec_cli.jobs import train as train_job
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.import_ import ImportSettings
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings
 from pipedec_cli.jobs.segment import SegmentSettings
+from pipedec_cli.jobs.settings import Settings
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.training.hyperparameters import is_main
 from pipedec_cli.view.console import make_console, visible, write_stdout
@@ -57,6 +61,9 @@ def _segment(settings: SegmentSettings, asked: Invocation) -> None:
     segmented = segment_job.segment(settings, terminal)
     if segmented.statistics and not asked.quiet and not asked.as_json:
         demo.show_segmented(segmented, terminal)
+    if segmented.statistics:
+        taught = TrainSettings(data=settings.out, workspace=settings.workspace)
+        _say_next("train", taught, settings.recipe)
     if asked.as_json:
         segmentation = to_builtins(segmented.segmentation)
         _print_json({"out": str(segmented.out), **segmentation, **segmented.details})
@@ -129,6 +136,14 @@ def _score(settings: ScoreSettings, asked: Invocation) -> None:
         _print_json(result.content)
     else:
         show_scores(result.runs, result.differences, result.content)
+    if settings.other is not None:
+        return
+    if settings.predictions is None and is_model(settings.place.model("pipelined")):
+        _say_next("report", ReportSettings(workspace=settings.workspace))
+    else:
+        scored = result.runs[0].run.path
+        both = replace(settings, predictions=scored, other=Path("OTHER"), out=None)
+        _say_next("score", both)
 
 
 def _report(settings: ReportSettings, asked: Invocation) -> None:
@@ -167,6 +182,7 @@ def _bench(settings: BenchSettings, asked: Invocation) -> None:
             show_sheet(make_console(stderr=False), sheet)
     if measured.conditions.stopped:  # by Ctrl-C: what was measured by then is shown
         raise KeyboardInterrupt
+    _say_next("segment", SegmentSettings(data="DATA"))
 
 
 def _import_data(settings: ImportSettings, asked: Invocation) -> None:
@@ -182,8 +198,16 @@ def _import_data(settings: ImportSettings, asked: Invocation) -> None:
     if not asked.quiet:
         sheet = import_sheet(imported.files, imported.dataset)
         show_sheet(terminal.talk.console, sheet)
+    if not settings.to_stdout:
+        _say_next("segment", *import_job.segmenting(settings, imported))
     if asked.as_json:
         _print_json(imported.content)
+
+
+def _say_next(command: str, settings: Settings, recipe: str | None = None) -> None:
+    """Say which command goes on from what was done, with the recipe that it takes, if any."""
+    config = f" --config {recipe}" if recipe else ""
+    log.info(f"next: `{command_line(command, settings)}{config}`")
 
 
 def _print_json(content: Mapping[str, Any]) -> None:

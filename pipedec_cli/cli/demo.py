@@ -43,14 +43,16 @@ SHIPPED: Final = Path(__file__).parents[1] / "data" / "demo_model"
 SECONDS: Final = (3, 5, 22, 25, 12)
 #: Stands in the demo's folder, so that a later demo knows it for its own.
 MARK: Final = "made-by-pipedec-demo"
-#: What a user may do next.
+#: What a user may do next; the README names the same.
 NEXT: Final = """\
 report/report.html replays every text. Next:
 * Prose from your own model, inputs.jsonl with a `source` a line:
   pipedec segment inputs.jsonl --sources-only && pipedec train --teacher ./my-model
+* Prose from your own data, data.jsonl with a `source` and a `target` a line:
+  pipedec segment data.jsonl --level sentence && pipedec train
 * JSON without training, from an ordinary decoder-only model:
   pipedec generate --model Qwen/Qwen3-0.6B --fields "name, age int" --text "…"
-* JSON with training, data.jsonl with a `source` and an object as its `target` a line:
+* JSON with training, data.jsonl with an object as the `target` of each line:
   pipedec segment data.jsonl --level field && pipedec train --model Qwen/Qwen3-0.6B"""
 
 

@@ -23,7 +23,7 @@ from pipedec_cli.data.importers import (
     splits_at,
 )
 from pipedec_cli.data.inputs import read_records
-from pipedec_cli.data.paper import TARGET_LENGTHS
+from pipedec_cli.data.paper import RECIPES, TARGET_LENGTHS
 from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import (
@@ -33,6 +33,7 @@ from pipedec_cli.data.segmentation import (
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import atomic_writer, require_own, rounded, to_json
 from pipedec_cli.events import Listen, track
+from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.jobs.settings import (
     Count,
     Settings,
@@ -125,6 +126,17 @@ def import_data(
         files = _import(settings, paths, listen)
         log.info(f"wrote {', '.join(file.path for file in files)}")
     return ImportedData(settings.name, files)
+
+
+def segmenting(
+    settings: ImportSettings, imported: ImportedData
+) -> tuple[SegmentSettings, str | None]:
+    """The settings of the command that segments what was imported, and the recipe for it, if there is one."""
+    path = Path(imported.files[0].path)
+    data = path if len(imported.files) == 1 else path.parent
+    if settings.name in RECIPES:
+        return SegmentSettings(data=str(data)), settings.name
+    return SegmentSettings(data=str(data), level=_level(settings)), None
 
 
 def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
@@ -245,11 +257,7 @@ def _segmenting(settings: ImportSettings, path: Path) -> Callable[[Record], Reco
 
     Text is cut by what is learnt from the first targets in the file at `path`.
     """
-    # Parallel text without a separator is in sentences.
-    level: Level = IMPORTERS[settings.name][0]
-    if settings.separator == "":
-        level = "sentence"
-    segmenter = make_segmenter(level, targets=_first_targets(path))
+    segmenter = make_segmenter(_level(settings), targets=_first_targets(path))
 
     def segmented(record: Record) -> Record:
         if record.target is None or record.target_segments is not None:
@@ -260,6 +268,14 @@ def _segmenting(settings: ImportSettings, path: Path) -> Callable[[Record], Reco
         return replace(record, target_segments=segmenter.cut(record.target))
 
     return segmented
+
+
+def _level(settings: ImportSettings) -> Level:
+    """The level at which the targets of a data set are cut."""
+    # Parallel text without a separator is in sentences.
+    if settings.separator == "":
+        return "sentence"
+    return IMPORTERS[settings.name][0]
 
 
 def _first_targets(path: Path) -> list[str]:

@@ -19,10 +19,11 @@ import pytest
 
 from pipedec_cli.cli import app as module
 from pipedec_cli.cli import signals
+from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import only_writer
 from pipedec_cli.view.console import tame_libraries
-from tests.running import write_lines
+from tests.running import run, write_lines
 from tests.words import same_words
 
 ROOT = Path(__file__).parents[2]
@@ -322,3 +323,19 @@ def test_data_are_utf_8_whatever_the_locale_says(encoding):
         "-m", "pipedec_cli", "segment", "--help", env=variables, encoding="utf-8"
     )
     assert (outcome.returncode, outcome.stderr) == (0, "") and "Δt" in outcome.stdout
+
+
+def test_the_last_line_of_a_command_names_the_next_one(empty_folder):
+    write_lines("data.jsonl", *make_demo(30, seed=0))
+    write_lines("made.jsonl", {"id": "1", "prediction": "A.", "target": "A."})
+    write_lines("texts.txt", "a")
+    text = ("import", "parallel", "texts.txt", "--targets", "texts.txt")
+    bench = ("bench", "--model", "scratch-tiny", "--subsequences", 1, "--tokens", 2)
+    for words, then in (
+        (("segment", "data.jsonl"), "train"),
+        (("segment", "data.jsonl", "--config", "pubmed"), "train --config pubmed"),
+        (("score", "made.jsonl"), "score made.jsonl OTHER"),
+        (text, "segment parallel.jsonl --level phrase"),
+        (bench, "segment DATA"),
+    ):
+        assert run(*words).stderr.endswith(f"next: `pipedec {then}`\n")

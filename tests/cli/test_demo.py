@@ -1,5 +1,6 @@
 """`pipedec demo`: all of the workflow, in small; and the model that ships with it."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ import pipedec_cli
 from pipedec_cli.cli import demo
 from pipedec_cli.data.demo import check_facts, make_demo
 from tests.running import read_json, refused
+from tests.trials.readme import ROOT
 
 
 def form(folder):  # without what depends on the number of examples
@@ -55,12 +57,15 @@ def test_the_demo_runs_every_command_and_makes_what_ships_and_ends_in_what_to_do
     assert "made with --limit" not in stderr, "the demo set it itself"
     assert all(count["right"] + count["missing"] > 0 for count in facts.values())
     assert "next: " not in stderr  # what a command by itself would say
-    last = [line.strip() for line in stderr.splitlines()[-6:] if line.startswith("  ")]
-    assert [
-        "--teacher" in last[0],
-        "--fields" in last[1],
-        "--level field" in last[2],
-    ] == [True] * 3
+    assert stderr.endswith(f"{demo.NEXT}\n")
+
+
+def test_the_readme_has_the_next_steps_of_the_demo():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\* (.*?), ", demo.NEXT, re.MULTILINE)
+    commands = re.findall(r"pipedec [^&\n]*[^&\s]", demo.NEXT)
+    assert len(steps) == 4 < len(commands)
+    assert [named for named in (*steps, *commands) if named not in readme] == []
 
 
 @pytest.mark.parametrize("delay", [1, 2, 3])

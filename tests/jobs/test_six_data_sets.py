@@ -146,7 +146,7 @@ def documented(command: str, name: str) -> list[list[str]]:
     lines = [
         shlex.split(line)
         for line in section.splitlines()
-        if line.startswith(f"    pipedec {command} ")
+        if line.startswith(f"pipedec {command} ")
     ]
     of_its_own = command in ("import", "segment")
     found = []

@@ -278,7 +278,7 @@ def _predictions() -> dict[str, bytes]:
         "inputs": [],
         "model": {"name": "m", "sha256": "0"},
         "data": {"name": "d", "sha256": "1"},
-        "versions": {"pipedec": "0.1.0", "torch": None},
+        "versions": {"pipedec": "0.2.0", "torch": None},
     }
     told = json.dumps(manifest, indent=2).encode()
     return {"p.jsonl": lines(rows), "p.manifest.json": told}
