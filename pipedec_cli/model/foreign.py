@@ -17,7 +17,13 @@ from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.bare import read_bare
 from pipedec_cli.model.files import check_whole, is_compiled, read_folder
 from pipedec_cli.model.kept import kept_folder
-from pipedec_cli.model.pretrained import KEY, load_config, load_tokenizer, quiet
+from pipedec_cli.model.pretrained import (
+    KEY,
+    check_tokenizer,
+    load_config,
+    load_tokenizer,
+    quiet,
+)
 
 #: Files of so many bytes have nothing but weights.
 _LARGE: Final = 1 << 26
@@ -67,8 +73,10 @@ def _told(folder: Path, computed: torch.dtype) -> tuple[Any, Any, Any]:
 
 
 def _keep(folder: Path, computed: torch.dtype, kept: Path) -> None:
-    """Write a folder's config and tokenizer to the cache as transformers reads them."""
+    """Write a folder's config and tokenizer to the cache as transformers reads them; any error if they are not sound."""
     config, tokenizer, content = _told(folder, computed)
+    # What is written may lack a token whose id another one has.
+    check_tokenizer(tokenizer, config.vocab_size, str(folder))
     setattr(config, KEY, content)
     config.save_pretrained(kept)
     tokenizer.save_pretrained(kept)
