@@ -62,7 +62,11 @@ def _segment(settings: SegmentSettings, asked: Invocation) -> None:
     if segmented.statistics and not asked.quiet and not asked.as_json:
         demo.show_segmented(segmented, terminal)
     if segmented.statistics:
-        taught = TrainSettings(data=settings.out, workspace=settings.workspace)
+        # Questions are learnt by a decoder-only model, which the default is not.
+        model = "MODEL" if segmented.segmentation.sets else None
+        taught = TrainSettings(
+            data=settings.out, workspace=settings.workspace, model=model
+        )
         _say_next("train", taught, settings.recipe)
     if asked.as_json:
         segmentation = to_builtins(segmented.segmentation)

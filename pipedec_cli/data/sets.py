@@ -1,12 +1,12 @@
 """Data of several sorts: sets of records, each a file or a folder of its own, with its JSON Schema or none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.file_formats import SUFFIXES
 from pipedec_cli.data.inputs import files_by_split
 from pipedec_cli.data.records import SPLITS
@@ -37,13 +37,15 @@ def record_sets(data: str, schema: str | None = None) -> list[RecordSet]:
         return [_record_set(path, schema) if path.exists() else _of_hub(data, schema)]
     if schema is not None:
         what = f"{data} has several sets, each of which has a schema of its own"
-        raise UserError(what, todo=f"call it {_SCHEMA}, in the folder of its set")
+        todo = f"call it {_SCHEMA} in the folder of its set, or NAME.{_SCHEMA} beside NAME.jsonl"
+        raise UserError(what, todo=todo)
     sets = []
     for place in sorted(path.iterdir()):
         is_data = place.is_dir() or place.name.lower().endswith(SUFFIXES)
         is_schema = place.name.endswith(_SCHEMA)
         if is_data and not is_schema and not place.name.startswith("."):
             sets.append(_record_set(place, None))
+    _warn_of_others(path, sets)
     if not sets:
         todo = (
             "give a file, or a folder with train.jsonl, or with a folder for each set"
@@ -55,6 +57,14 @@ def record_sets(data: str, schema: str | None = None) -> list[RecordSet]:
             what = f"two sets are called {name!r}"
             raise UserError(what, where=path, todo="rename one")
     return sets
+
+
+def _warn_of_others(folder: Path, sets: Sequence[RecordSet]) -> None:
+    """Warn of schemas in a folder that belong to none of its sets."""
+    known = {each.schema for each in sets}
+    for file in sorted(folder.glob(f"*.{_SCHEMA}")):
+        if str(file) not in known:
+            log.warning(f"{file}: there is no set of that name here")
 
 
 def has_sets(data: str) -> bool:

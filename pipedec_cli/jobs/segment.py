@@ -262,9 +262,11 @@ def _read_sets(settings: SegmentSettings, folder: Path, listen: Listen) -> _Read
     for each in record_sets(settings.data, settings.schema):
         with stage(listen, f"reading {each.name}"):
             parts[each.name], origins = _read_splits(settings, each.place, folder)
-        keys[each.name] = _fields_of(
-            settings, each.schema, parts[each.name]["train"], listen
-        )
+        train = parts[each.name]["train"]
+        keys[each.name] = _fields_of(settings, each.schema, train, listen)
+        read_off = each.schema or "no schema: keys are those of its targets"
+        size = f"{many(len(train), 'record')} of train, {many(len(keys[each.name]), 'key')}"
+        log.info(f"{each.name}: {size} ({read_off})")
     if len(parts) > 1:
         origins = dict.fromkeys(SPLITS, many(len(parts), "set"))
     return _Read(mixed(parts, folder), origins, sets=keys)

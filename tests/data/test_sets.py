@@ -31,6 +31,13 @@ def test_a_folder_without_files_of_splits_has_sets_with_their_schemas(folder):
     ]
 
 
+def test_a_schema_of_no_set_is_named(folder, caplog):
+    (folder / "place.schema.json").write_text("{}")
+    record_sets(str(folder))
+    assert "place.schema.json" in caplog.text
+    assert "places.schema.json" not in caplog.text
+
+
 def test_a_folder_with_files_of_splits_is_one_set_and_so_is_a_file(folder):
     assert not has_sets(str(folder / "songs"))
     [songs] = record_sets(str(folder / "songs"))
