@@ -55,6 +55,8 @@ _GREEDY: Final = "temperature is 0 here: decoding is greedy"
 _ADVICE: Final = {
     "content.type": "send text",
     "instructions.type": "send text",
+    "questions.type": "send predicate, choice, score or pipedec_text",
+    "questions.choices": 'send 2 to 255 choices, such as {"value": "yes"}',
     "type": "send a type that is served here",
     "role": "send system, user or assistant",
     "prompt": "send one text a request, which is not blank",

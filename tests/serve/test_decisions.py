@@ -197,6 +197,14 @@ def test_questions_that_cannot_be_asked_are_refused_by_their_place(questions, pa
     assert str(refusal.value).startswith(param)
 
 
+def test_a_type_that_is_not_served_is_refused_with_those_that_are():
+    body = {"model": "m", "input": "a", "questions": [{"type": "boolean"}]}
+    with pytest.raises(RefusalError) as refusal:
+        DecisionsExchange(json.dumps(body).encode())
+    for served in ("predicate", "choice", "score", "pipedec_text"):
+        assert served in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [
