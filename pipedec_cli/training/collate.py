@@ -321,15 +321,16 @@ def _collate_questions(
 def asked_rows(example: Encoded, seed: int, turn: Turn) -> list[int]:
     """The rows that an example has in an update, by their numbers.
 
-    They are drawn anew for each `turn`: at most 12 rows with a value, and half as many
-    without, at least one of these. It depends on the seed, the update and the example.
+    They are drawn anew for each `turn`: at most 12 rows with a value, and a quarter as
+    many without, at least one of these. More of them teach a model to say that there is
+    no value. It depends on the seed, the update and the example.
     """
     draw = random.Random(f"{seed} {(turn.update, turn.example)}")  # noqa: S311
     rows = range(len(example.texts))
     filled = rows[: len(rows) - example.lacking]
     lacking = rows[len(filled) :]
     asked = draw.sample(filled, min(_MOST_ASKED, len(filled)))
-    most = max(1, len(asked) // 2)
+    most = max(1, len(asked) // 4)
     return asked + draw.sample(lacking, min(most, len(lacking)))
 
 

@@ -45,10 +45,10 @@ _MOST_SHOTS: Final = 4
 _MOST_SHOWN: Final = 1_200
 #: The share of keys that get another name.
 _RENAMED: Final = 0.3
-#: The most keys of its own set that a record lacks and is asked for; and those of other
-#: sets.
+#: The most keys of its own set that a record lacks and may be asked for; and those of
+#: other sets. More of the latter teach that a key which was never seen has no value.
 _LACKING: Final = 12
-_FOREIGN: Final = 2
+_FOREIGN: Final = 1
 _SYNONYMS: Final = re.compile(r"\balso(?: called)?:? ([^.;()]+)", re.IGNORECASE)
 
 Fields = Sequence[Field]
