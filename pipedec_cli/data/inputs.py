@@ -231,15 +231,20 @@ def split_files(folder: Path, todo: str = _NAME_FILES) -> dict[SplitName, list[P
     A UserError for a model's folder, and for one without any such file, which says what
     `todo` about it.
     """
-    weights = (*folder.glob("*.safetensors"), *folder.glob("*.bin"))
-    if weights and (folder / "config.json").is_file():
-        todo = "name it with --model, and give a file or a folder of records"
-        raise UserError("is a model, and no data", where=folder, todo=todo)
+    refuse_model(folder)
     by_split = files_by_split(folder)
     if not by_split:
         what = "a folder without a file for any split"
         raise UserError(what, where=folder, todo=todo)
     return by_split
+
+
+def refuse_model(folder: Path) -> None:
+    """Raise a UserError for a model's folder."""
+    weights = (*folder.glob("*.safetensors"), *folder.glob("*.bin"))
+    if weights and (folder / "config.json").is_file():
+        todo = "name it with --model, and give a file or a folder of records"
+        raise UserError("is a model, and no data", where=folder, todo=todo)
 
 
 def corpus_files(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.file_formats import SUFFIXES
-from pipedec_cli.data.inputs import files_by_split
+from pipedec_cli.data.inputs import files_by_split, refuse_model
 from pipedec_cli.data.records import SPLITS
 from pipedec_cli.data.splits import Splits
 from pipedec_cli.data.stored import StoredRecords
@@ -30,11 +30,12 @@ def record_sets(data: str, schema: str | None = None) -> list[RecordSet]:
 
     The schema of a folder is its ``schema.json``, that of NAME.jsonl is
     ``NAME.schema.json`` beside it; of an only set it is `schema`, if that is given. A
-    UserError for a folder without any set.
+    UserError for a folder without any set, and for a model's.
     """
     path = Path(data)
     if not has_sets(data):
         return [_record_set(path, schema) if path.exists() else _of_hub(data, schema)]
+    refuse_model(path)
     if schema is not None:
         what = f"{data} has several sets, each of which has a schema of its own"
         todo = f"call it {_SCHEMA} in the folder of its set, or NAME.{_SCHEMA} beside NAME.jsonl"

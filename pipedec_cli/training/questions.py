@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from pipedec_cli.data.fields import Field, alike, path_name
+from pipedec_cli.data.fields import Field, path_name, same_word
 from pipedec_cli.data.places import places_in
 from pipedec_cli.data.records import Record
 from pipedec_cli.model.checkpoint import Checkpoint
@@ -127,21 +127,16 @@ class _QuestionEncoder:
 
     def _foreign(self, asking: _Asking, draw: random.Random) -> Iterator[RightAnswer]:
         """Rows that ask for keys of other sets, which have no value here."""
-        own = {_form(field) for field in asking.tree.values()}
+        own = {same_word(field.name) for field in asking.tree.values()}
         count = min(_FOREIGN, len(self._all_fields))
         for field in draw.sample(self._all_fields, count):
-            if _form(field) not in own and not field.listed:
+            if same_word(field.name) not in own and not field.listed:
                 yield RightAnswer(Asked(Part(field), field.keys), NONE)
 
 
 def _last_records() -> deque[Record]:
     """A queue that keeps the last of what it is given."""
     return deque(maxlen=2 * _MOST_SHOTS)
-
-
-def _form(field: Field) -> str:
-    """The name of a key in a form in which names that read alike are equal."""
-    return alike(field.name).casefold()
 
 
 class _Asking(NamedTuple):

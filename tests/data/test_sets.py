@@ -57,6 +57,13 @@ def test_a_schema_for_several_sets_and_two_sets_of_one_name_are_refused(folder):
         record_sets(str(folder / "empty"))
 
 
+def test_the_folder_of_a_model_is_no_folder_of_sets(folder):
+    (folder / "model.safetensors").touch()
+    (folder / "config.json").write_text("{}")
+    with refusing(where=folder):
+        record_sets(str(folder))
+
+
 def test_records_of_all_sets_stand_among_each_other_under_names_of_their_own(tmp_path):
     def splits(count):
         records = [Record(str(n), "a", None, None, (), "here") for n in range(count)]
