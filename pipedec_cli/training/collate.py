@@ -213,8 +213,12 @@ def schedule(
     if settings.delay != "any":
         return _schedule_of(settings.delay)
     of_update = random.Random(f"{seed} {turn.update}")  # noqa: S311
-    of_example = random.Random(f"{seed} {(turn.update, turn.example)}")  # noqa: S311
-    return draw_schedule(of_update, of_example, subsequences)
+    return draw_schedule(of_update, _draw_of(seed, turn), subsequences)
+
+
+def _draw_of(seed: int, turn: Turn) -> random.Random:
+    """What draws for an example in an update: the same whichever process computes it, and whenever."""
+    return random.Random(f"{seed} {(turn.update, turn.example)}")  # noqa: S311
 
 
 def _schedule_of(delay: int | Literal["together"]) -> Schedule:
@@ -325,7 +329,7 @@ def asked_rows(example: Encoded, seed: int, turn: Turn) -> list[int]:
     many without, at least one of these. More of them teach a model to say that there is
     no value. It depends on the seed, the update and the example.
     """
-    draw = random.Random(f"{seed} {(turn.update, turn.example)}")  # noqa: S311
+    draw = _draw_of(seed, turn)
     rows = range(len(example.texts))
     filled = rows[: len(rows) - example.lacking]
     lacking = rows[len(filled) :]

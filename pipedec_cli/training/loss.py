@@ -195,4 +195,6 @@ class TeacherForcing(nn.Module):
         )
         if num_items_in_batch is None:
             num_items_in_batch = learnt.sum()
-        return {"loss": total / num_items_in_batch}
+        # A record whose values are all left out has no prediction, and no loss.
+        count = torch.as_tensor(num_items_in_batch).clamp(min=1)
+        return {"loss": total / count.to(total.device)}

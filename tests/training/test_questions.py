@@ -19,7 +19,7 @@ from pipedec_cli.objects.tree import tree_of
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from pipedec_cli.training.collate import IGNORED, asked_rows, collator, encode
-from pipedec_cli.training.loss import full_states, head_of
+from pipedec_cli.training.loss import TeacherForcing, full_states, head_of
 from pipedec_cli.training.order import Turn
 from pipedec_cli.training.questions import synonyms_of
 from tests.checkpoints import SMALL, TOLD
@@ -171,6 +171,19 @@ def test_what_a_row_could_not_write_is_not_learnt(llama):
     target = {"name": "The Mill", "kind": "pub", "mood": "merry"}
     [example] = encoded(checkpoint, record_of("A place to drink.", target))
     assert read(checkpoint, example) == {"kind:": "pub", "mood:": "merry"}
+
+
+def test_a_record_of_which_nothing_can_be_learnt_has_no_loss(llama):
+    checkpoint = taught(llama, places=(NAME,))
+    target = {"name": "Aromi"}
+    record = record_of("A pub.", target)
+    [example] = encoded(checkpoint, record)
+    assert not example.texts
+    lay_out = collator(checkpoint, seed=0)
+    batch = lay_out([(Turn(0, 0), example)])
+    module = TeacherForcing(checkpoint.model, blind=True)
+    output = module(**batch)
+    assert output["loss"] == 0
 
 
 def test_keys_of_other_sets_have_no_value(llama):
