@@ -24,7 +24,7 @@ _MARGIN: Final = 256
 _WORD_END: Final = re.compile(r"(?<=\S) ")
 
 #: A tokenizer is told with each text whether special tokens are text, so two threads
-#: may not tokenize at the same time.
+#: may not tokenize at the same time: every text goes through `tokenized`.
 _TOKENIZING: Final = Lock()
 
 #: A cut source may have so many tokens more than there is room for, because they are
@@ -161,8 +161,8 @@ class TextCodec:
         if not texts:
             return []
         if written and hasattr(self.tokenizer, "spm_target"):
-            return list(_tokenized(self.tokenizer, None, text_target=texts))
-        encoded = list(_tokenized(self.tokenizer, texts))
+            return list(tokenized(self.tokenizer, None, text_target=texts))
+        encoded = list(tokenized(self.tokenizer, texts))
         for row, ids in enumerate(encoded):
             has_special = not self._reserved.isdisjoint(ids)
             if has_special and self._literal is not None:
@@ -373,6 +373,7 @@ class TextCodec:
                 yield self.written(ids[:count]).rstrip("\ufffd")
             return
         with _TOKENIZING:
+            backend.encode_special_tokens = self.tokenizer.split_special_tokens
             spans = backend.encode(text, add_special_tokens=False).offsets
         starts = [start for start, _ in spans]
         starts.append(len(text))
@@ -402,8 +403,8 @@ class TextCodec:
 
 def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special ids that a tokenizer puts before and behind a text, found by those of the text "a"."""
-    alone = _tokenized(tokenizer, "a")
-    ids = list(_tokenized(tokenizer, "a", add_special_tokens=True))
+    alone = tokenized(tokenizer, "a")
+    ids = list(tokenized(tokenizer, "a", add_special_tokens=True))
     first = next((n for n in range(len(ids)) if ids[n : n + len(alone)] == alone), 0)
     return ids[:first], ids[first + len(alone) :]
 
@@ -529,12 +530,10 @@ def template_ids(tokenizer: Any, text: str) -> list[int]:
     """The ids of a part of a template; its special tokens are special."""
     if not text:
         return []
-    return list(_tokenized(tokenizer, text, split_special_tokens=False))
+    return list(tokenized(tokenizer, text, split_special_tokens=False))
 
 
-def _tokenized(
-    tokenizer: Any, texts: str | Sequence[str] | None, **options: Any
-) -> Any:
+def tokenized(tokenizer: Any, texts: str | Sequence[str] | None, **options: Any) -> Any:
     """The ids of a text, or of each of several texts, by default without special tokens around them.
 
     `options` are those of the tokenizer. A UserError if the tokenizer fails at a text.

@@ -16,6 +16,7 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, doubled, text_of
+from pipedec_cli.model.text import tokenized
 from pipedec_cli.objects.keywords import (
     FREE,
     HELD_FORMATS,
@@ -335,7 +336,7 @@ def _bytes_of_tokens(tokenizer: Any) -> Callable[[str, int], bytes]:
     write = partial(
         tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
-    anchor = tokenizer("1", add_special_tokens=False)["input_ids"][-1:]
+    anchor = tokenized(tokenizer, "1")[-1:]
     before = len(write(anchor))
     letters = _letters_of_bytes()
 

@@ -226,6 +226,14 @@ def test_special_tokens_in_a_users_words_are_text(kind):
         assert found == ["<|im_start|>", "<|end|>"], said
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_source_of_marks_is_cut_within_a_mark(kind):
+    made = codec_of(tokenizer_of(kind), "<|im_start|>{source}<|end|>", 47)
+    ids, cut = made.source("<|im_start|>" * 300)
+    assert cut
+    assert 43 <= len(ids) <= 47
+
+
 #: Chat templates in the forms of public model families.
 CHATS: Final = {
     "ChatML": "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"

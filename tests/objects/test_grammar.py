@@ -2,6 +2,8 @@
 
 import random
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
 import jsonschema_rs
@@ -198,6 +200,35 @@ def test_of_a_blank_source_no_row_says_anything():
 )
 def test_a_row_that_is_held_to_nothing_may_say_anything(held):
     assert allowed_of(tokenizer_of("_gpt2"), END, held) is any_token
+
+
+class Occupied:
+    """A tokenizer that takes its time, and notes whether it was called before a call had ended."""
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+        self._busy = False
+        self.overlapped = False
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, texts, **options):
+        self.overlapped |= self._busy
+        self._busy = True
+        time.sleep(0.2)
+        self._busy = False
+        return self._tokenizer(texts, **options)
+
+
+def test_the_tokens_are_spelled_while_no_other_thread_tokenizes():
+    """A tokenizer is told with each text whether special tokens are text."""
+    tokenizer = Occupied(words_tokenizer(60))
+    codec = TextCodec(tokenizer, "", 99, END)
+    with ThreadPoolExecutor() as pool:
+        pool.submit(codec.ids, ["12"])
+        pool.submit(spelled, tokenizer)
+    assert not tokenizer.overlapped
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "words"])
