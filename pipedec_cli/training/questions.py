@@ -45,10 +45,11 @@ _MOST_SHOTS: Final = 4
 _MOST_SHOWN: Final = 1_200
 #: The share of keys that get another name.
 _RENAMED: Final = 0.3
-#: The most keys of its own set that a record lacks and may be asked for; and those of
-#: other sets. More of the latter teach that a key which was never seen has no value.
+#: The most keys of its own set that a record lacks and may be asked for.
 _LACKING: Final = 12
-_FOREIGN: Final = 1
+#: The share of records that are asked for a key of another set. More of these teach
+#: that a key which was never seen has no value.
+_FOREIGN: Final = 0.25
 _SYNONYMS: Final = re.compile(r"\balso(?: called)?:? ([^.;()]+)", re.IGNORECASE)
 
 Fields = Sequence[Field]
@@ -100,7 +101,8 @@ class _QuestionEncoder:
             elif _is_writable(answer, record.source):
                 filled.append(answer)
         lacking = draw.sample(lacking, min(_LACKING, len(lacking)))
-        lacking += self._foreign(asking, draw)
+        if draw.random() < _FOREIGN:
+            lacking += self._foreign(asking, draw)
         known = []
         texts = []
         for answer in (*filled, *lacking):
@@ -126,12 +128,11 @@ class _QuestionEncoder:
         return shots
 
     def _foreign(self, asking: _Asking, draw: random.Random) -> Iterator[RightAnswer]:
-        """Rows that ask for keys of other sets, which have no value here."""
+        """A row that asks for a key of another set, which has no value here."""
         own = {same_word(field.name) for field in asking.tree.values()}
-        count = min(_FOREIGN, len(self._all_fields))
-        for field in draw.sample(self._all_fields, count):
-            if same_word(field.name) not in own and not field.listed:
-                yield RightAnswer(Asked(Part(field), field.keys), NONE)
+        field = draw.choice(self._all_fields)
+        if same_word(field.name) not in own and not field.listed:
+            yield RightAnswer(Asked(Part(field), field.keys), NONE)
 
 
 def _last_records() -> deque[Record]:
