@@ -27,6 +27,8 @@ from pipedec_cli.data.writing import (
 
 #: The ending of the file that lists invalid records.
 INVALID: Final = ".invalid.jsonl"
+#: The endings of files that hold tables of predictions.
+ENDINGS: Final = (".csv", ".parquet")
 #: What each line of ours holds, whatever was asked for.
 _OWN: Final = frozenset({"id", "prediction", "steps", "truncated"})
 
@@ -172,6 +174,19 @@ def limit_options(limits: Iterable[str]) -> str:
     return " ".join(options.get(name, f"--set {name}=N") for name in limits)
 
 
+def lines_path(out: Path) -> Path:
+    """The file of the lines of a run: NAME.jsonl beside a table NAME.csv, else `out` itself."""
+    return out.with_suffix(".jsonl") if out.suffix.lower() in ENDINGS else out
+
+
+def _refuse_table(path: Path, row: Any) -> None:
+    """Raise a UserError for a table that `generate` made, by its first row: its lines hold the predictions."""
+    lines = lines_path(path)
+    if lines != path and lines.is_file() and "prediction" not in row:
+        what = "a table of values, which has no predictions"
+        raise UserError(what, where=path, todo=f"give its lines, {lines}")
+
+
 def read_predictions(path: Path) -> list[Generated]:
     """Read the predictions of a JSON-lines file of `generate` or of another system; see `generated_of`."""
     if not path.is_file():
@@ -179,6 +194,8 @@ def read_predictions(path: Path) -> list[Generated]:
     predictions = []
     places: dict[str, str] = {}  # where each id stands
     for number, where, value in _rows(path):
+        if not predictions:
+            _refuse_table(path, value)
         prediction = generated_of(value, where, number)
         if prediction.id in places:
             before = places[prediction.id]

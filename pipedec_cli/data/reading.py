@@ -296,6 +296,11 @@ def real(path: Path | str) -> Path:
     return Path(os.path.realpath(path))
 
 
+def is_same_place(first: Path | str, second: Path | str) -> bool:
+    """Whether two names are those of one file or folder."""
+    return Path(first).exists() and real(first) == real(second)
+
+
 def keep_apart(
     read: Iterable[Path | str],
     written: Iterable[Path],

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.file_formats import SUFFIXES
 from pipedec_cli.data.inputs import files_by_split, refuse_model
+from pipedec_cli.data.reading import some_names
 from pipedec_cli.data.records import SPLITS
 from pipedec_cli.data.splits import Splits
 from pipedec_cli.data.stored import StoredRecords
@@ -40,12 +41,7 @@ def record_sets(data: str, schema: str | None = None) -> list[RecordSet]:
         what = f"{data} has several sets, each of which has a schema of its own"
         todo = f"call it {_SCHEMA} in the folder of its set, or NAME.{_SCHEMA} beside NAME.jsonl"
         raise UserError(what, todo=todo)
-    sets = []
-    for place in sorted(path.iterdir()):
-        is_data = place.is_dir() or place.name.lower().endswith(SUFFIXES)
-        is_schema = place.name.endswith(_SCHEMA)
-        if is_data and not is_schema and not place.name.startswith("."):
-            sets.append(_record_set(place, None))
+    sets = [_record_set(place, None) for place in _places_of_sets(path)]
     _warn_of_others(path, sets)
     if not sets:
         todo = (
@@ -58,6 +54,28 @@ def record_sets(data: str, schema: str | None = None) -> list[RecordSet]:
             what = f"two sets are called {name!r}"
             raise UserError(what, where=path, todo="rename one")
     return sets
+
+
+def _places_of_sets(folder: Path) -> list[Path]:
+    """The files and folders of a folder that may each be a set."""
+    places = []
+    for place in sorted(folder.iterdir()):
+        is_data = place.is_dir() or place.name.lower().endswith(SUFFIXES)
+        is_schema = place.name.endswith(_SCHEMA)
+        if is_data and not is_schema and not place.name.startswith("."):
+            places.append(place)
+    return places
+
+
+def refuse_sets(data: str) -> None:
+    """Raise a UserError for a folder of sets, where only one set can be read."""
+    if not has_sets(data):
+        return
+    names = [place.name for place in _places_of_sets(Path(data))]
+    if names:
+        what = f"a folder of sets: {some_names(names)}"
+        todo = "give one of them; or take --level field, at which one model learns the keys of all"
+        raise UserError(what, where=data, todo=todo)
 
 
 def _warn_of_others(folder: Path, sets: Sequence[RecordSet]) -> None:

@@ -13,8 +13,6 @@ from pipedec_cli.data.reading import mended_text
 from pipedec_cli.data.records import OUTPUT_FIELDS
 from pipedec_cli.data.writing import atomic_writer, to_json
 
-#: The endings of files that hold tables.
-ENDINGS: Final = (".csv", ".parquet")
 #: What lines say of each value, if it was asked for.
 _BESIDE: Final = ("confidence", "spans")
 #: What lines say of some objects and texts.
@@ -27,11 +25,6 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 _EXACT: Final = 2**53
 #: The lines that are turned into columns at once.
 _BATCH: Final = 1_000
-
-
-def lines_path(out: Path) -> Path:
-    """The file of the lines of a run: NAME.jsonl beside a table NAME.csv, else `out` itself."""
-    return out.with_suffix(".jsonl") if out.suffix.lower() in ENDINGS else out
 
 
 def write_table(out: Path, file: PredictionsFile, keys: Mapping[Keys, Kind]) -> None:

@@ -122,11 +122,13 @@ def _warn_of_long(checkpoint: Checkpoint, examples: Sequence[Encoded]) -> None:
     assert method is not None, "it has them before it is trained"
     positions = checkpoint.positions  # None if they are relative
     cut = 0
+    unwritable = 0
     late = 0
     beyond = 0
     for example in examples:
         longest = max((len(text) for text in example.texts), default=0)
         cut += example.cut
+        unwritable += example.unwritable
         late += bool(example.texts) and longest + 1 > method.time_max
         if positions is not None:
             beyond += len(example.source) + longest > positions
@@ -134,6 +136,11 @@ def _warn_of_long(checkpoint: Checkpoint, examples: Sequence[Encoded]) -> None:
     if cut:
         log.warning(
             f"{cut:,} of {total:,} sources are longer than {method.max_source_tokens:,} tokens and were cut"
+        )
+    if unwritable:
+        log.warning(
+            f"{many(unwritable, 'value')} in {many(total, 'record')} are not learnt, because they do not stand in their text: "
+            'a key with "x-free": true in its schema is learnt in any words'
         )
     if late and method.decoder == "pipelined":
         log.warning(

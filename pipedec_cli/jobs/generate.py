@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import PredictionsFile
+from pipedec_cli.data.predictions import PredictionsFile, lines_path
 from pipedec_cli.data.records import Generated
-from pipedec_cli.data.tables import lines_path
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.events import Listen, silent
 from pipedec_cli.jobs.command_lines import all_sources, command_line

@@ -33,8 +33,14 @@ from pipedec_cli.data.inputs import (
     read_records,
     scan_inputs,
 )
-from pipedec_cli.data.predictions import PredictionsFile, spans_of
+from pipedec_cli.data.predictions import (
+    ENDINGS,
+    PredictionsFile,
+    lines_path,
+    spans_of,
+)
 from pipedec_cli.data.reading import (
+    is_same_place,
     keep_apart,
     mended_text,
     real,
@@ -44,7 +50,6 @@ from pipedec_cli.data.reading import (
 )
 from pipedec_cli.data.records import FieldNames, Record, SplitName
 from pipedec_cli.data.stored import InvalidRecords
-from pipedec_cli.data.tables import ENDINGS, lines_path
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.events import Listen, silent, stage
@@ -416,6 +421,7 @@ def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
     records = []
     if settings.calibrate:
         records = _fitted_records(settings.calibrate, settings, [*rows.tree.values()])
+        _warn_of_own_answers(settings.calibrate, settings.data)
     decoder = blind_decoder(
         load_decoder(settings),
         rows,
@@ -457,6 +463,13 @@ def _fitted_records(
     records = [with_values(record, fields) for record in records]
     _warn_of_unfilled(records, fields, location)
     return records
+
+
+def _warn_of_own_answers(fitted: str, data: str | None) -> None:
+    """Warn if thresholds are fitted to the right answers of the same file that is answered."""
+    if data is not None and is_same_place(fitted, data):
+        what = f"{fitted} is also the data: its values look better than those of other texts will be"
+        log.warning(f"{what}; give --calibrate other records")
 
 
 @uncollected()

@@ -41,7 +41,7 @@ from pipedec_cli.data.segmentation import (
     make_segmenter,
     token_counter,
 )
-from pipedec_cli.data.sets import has_sets, mixed, record_sets
+from pipedec_cli.data.sets import has_sets, mixed, record_sets, refuse_sets
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
@@ -400,6 +400,7 @@ def _check_level(settings: SegmentSettings) -> None:
     if settings.level != "field":
         what = "is for --level field"
         settings.refuse("any", what=what)
+        refuse_sets(settings.data)
     if settings.is_any and has_sets(settings.data):
         todo = "put dev.jsonl and test.jsonl into the folders of their sets"
         what = "is a file of one set, and there may be several"

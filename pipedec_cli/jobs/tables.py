@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pipedec_cli.data.errors import log
 from pipedec_cli.data.fields import Keys, Kind
-from pipedec_cli.data.predictions import PredictionsFile
+from pipedec_cli.data.predictions import PredictionsFile, lines_path
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.tables import lines_path, write_table
+from pipedec_cli.data.tables import write_table
 from pipedec_cli.data.writing import backups, only_writer
 from pipedec_cli.events import Listen
 from pipedec_cli.jobs.run import Run, write

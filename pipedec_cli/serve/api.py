@@ -205,10 +205,8 @@ class Api:
                 return _json({"object": "list", "data": [self.model]})
             case "GET", _ if (name := path.removeprefix("/v1/models/")) != path:
                 return _json(self._named(name))
-        todo = f"ask POST {', '.join(_APIS)} or GET /v1/models"
-        raise RefusalError(
-            404, f"{http.method} {path} is not served; {todo}", code="unknown_url"
-        )
+        what = f"{http.method} {path} is not served; {_served_at(path)}"
+        raise RefusalError(404, what, code="unknown_url")
 
     def _named(self, name: str) -> dict[str, Any]:
         """What the API says of the model, if this is its name; else a `RefusalError`."""
@@ -310,6 +308,15 @@ class Api:
         finally:
             watcher.cancel()
             request.gone = True
+
+
+def _served_at(path: str) -> str:
+    """What to ask for in place of a path, or of a method that it does not have."""
+    if path in _APIS:
+        return f"ask POST {path}"
+    if path in _ROUTES:
+        return f"ask GET {path}"
+    return f"ask POST {', '.join(_APIS)} or GET /v1/models"
 
 
 def _name_in(place: str) -> str:

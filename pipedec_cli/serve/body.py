@@ -95,6 +95,8 @@ _LIKE: Final = 0.75  # how alike the name of a parameter is to the one that is m
 _NAMED = 80  # characters of a name that a client made up, in an answer or the log
 
 Text = Annotated[str, Meta(pattern=r"\S")]
+#: What msgspec says of a blank text.
+_BLANK: Final = r"Expected `str` matching regex '\\S'"
 Tokens = Annotated[int, Meta(ge=1)] | None
 Roles = Literal["system", "developer", "user", "assistant"]
 Body = TypeVar("Body", bound=Struct)
@@ -265,5 +267,6 @@ def fitted(sent: Any, kind: type[Body], where: str = "") -> Body:
         path = path.removeprefix(".")
         names = "." + re.sub(r"\[\d+\]", "", path)
         fitting = (_ADVICE[last] for last in _ADVICE if names.endswith(f".{last}"))
+        what = what.replace(_BLANK, "the text is blank")
         what = "; ".join([f"{path}: {what}", *islice(fitting, 1)])
         raise RefusalError(400, what, path) from None

@@ -50,6 +50,7 @@ def serve(settings: ServeSettings) -> None:
     log.setLevel(logging.INFO)
     service = Service(settings)
     Listener(service, keys, _log).run([listening])
+    _log("ended", model=service.name)
     if service.thread.is_alive() or service.waiting:
         # A call or a schema that nobody waits for.
         os._exit(0)

@@ -114,6 +114,7 @@ class DecisionsExchange(Exchange):
         earlier, source = bodies.dialogue(body.input, "input")
         self.model = body.model
         self.asked = body.questions
+        _refuse_equal_names(self.asked)
         questions = []
         for number, asked in enumerate(self.asked):
             place = f"questions[{number}]"
@@ -163,6 +164,18 @@ class SystemOneExchange(DecisionsExchange):
         counts = self.usage(end)
         usage = {name: counts[name] for name in ("input_tokens", "output_tokens")}
         return {"model": self.model, "answers": answers, "usage": usage, **self.own}
+
+
+def _refuse_equal_names(questions: list[_Asked]) -> None:
+    """Raise a `RefusalError` if two questions have one name: their answers could not be told apart."""
+    names = set[str]()
+    for number, question in enumerate(questions):
+        if question.name in names:
+            place = f"questions[{number}].name"
+            what = f"{place}: another question has the name {question.name[:80]!r}"
+            raise RefusalError(400, f"{what}; give it one of its own", place)
+        if question.name:
+            names.add(question.name)
 
 
 def _asked(named: _Named, name: str, place: str) -> _Asked:

@@ -18,6 +18,8 @@ class Encoded:
     known: tuple[list[int], ...] = ()
     #: The last so many of these rows have no value.
     lacking: int = 0
+    #: Values that are not learnt, because a row could not write them.
+    unwritable: int = 0
 
     @property
     def target_length(self) -> int:

@@ -95,13 +95,16 @@ class _QuestionEncoder:
         source, is_cut = self._codec.source(record.source)
         filled = []
         lacking = []
+        unwritable = 0
         for answer in asking.answers(record):
             if answer.text == NONE:
                 lacking.append(answer)
             elif _is_writable(answer, record.source):
                 filled.append(answer)
+            else:
+                unwritable += 1
         lacking = draw.sample(lacking, min(_LACKING, len(lacking)))
-        if draw.random() < _FOREIGN:
+        if self._all_fields and draw.random() < _FOREIGN:
             lacking += self._foreign(asking, draw)
         known = []
         texts = []
@@ -109,7 +112,9 @@ class _QuestionEncoder:
             beginning, rest = _row(prompt, answer)
             known.append(beginning)
             texts.append(rest)
-        return Encoded(source, tuple(texts), is_cut, tuple(known), len(lacking))
+        return Encoded(
+            source, tuple(texts), is_cut, tuple(known), len(lacking), unwritable
+        )
 
     def _draw_shots(
         self, before: Sequence[Record], asking: _Asking, draw: random.Random

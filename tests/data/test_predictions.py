@@ -166,6 +166,14 @@ def test_a_bare_prediction_is_enough_and_its_lines_are_its_segments(write_lines)
     assert third.segments == ()
 
 
+def test_a_table_of_values_is_refused_with_the_name_of_its_lines(write_lines):
+    table = write_lines("values.csv", "name,source", "The Mill,a")
+    lines = write_lines("values.jsonl", {"prediction": "a"})
+    with refusing(table) as refusal:
+        read_predictions(table)
+    assert str(lines) in str(refusal.value)
+
+
 FIRST = {"prediction": "fine", "id": "first"}
 
 

@@ -6,8 +6,8 @@ import io
 import pytest
 from pyarrow import parquet
 
-from pipedec_cli.data.predictions import PredictionsFile
-from pipedec_cli.data.tables import lines_path, write_table
+from pipedec_cli.data.predictions import PredictionsFile, lines_path
+from pipedec_cli.data.tables import write_table
 from tests.running import write_lines
 
 LINES = [

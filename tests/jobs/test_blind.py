@@ -124,6 +124,14 @@ def test_calibration_says_the_temperature_of_each_choice_and_its_error_before_an
     assert len(rows["temperatures"]) == 2
 
 
+def test_right_answers_of_the_data_themselves_are_warned_of(place):
+    fitted = place / "train.jsonl"
+    told, _ = generate(place, *CHOICES, "--calibrate", fitted, data=fitted)
+    assert f"{fitted} is also the data" in told
+    told, _ = generate(place, *CHOICES, "--calibrate", fitted)
+    assert "is also the data" not in told
+
+
 def test_a_prior_changes_how_probable_choices_are(place):
     _, usual = generate(place, *CHOICES, "--confidence")
     _, lines = generate(place, *CHOICES, "--confidence", "--set", "prior=true")

@@ -23,7 +23,8 @@ def place(tmp_path_factory):
     for number, name in enumerate(names):
         target = {"name": name, "open": number % 2 == 0}
         places.append({"source": f"{name} is a place.", "target": target})
-        song = {"title": name, "years": [str(number)]}
+        title = name if number % 2 else "Unnamed"
+        song = {"title": title, "years": [str(number)]}
         songs.append({"source": f"{name} was song {number}.", "target": song})
     write_lines(place / "sets" / "places" / "train.jsonl", *places)
     (place / "sets" / "places" / "schema.json").write_text(json.dumps(PLACE))
@@ -89,6 +90,14 @@ def test_it_answers_any_schema_in_the_form_in_which_it_was_taught(place):
         )
         prompts.append("<|im_start|>" in shown.stdout)
     assert prompts == [False, True]
+
+
+def test_values_that_do_not_stand_in_their_text_are_counted(place):
+    records = lines_of(place / "data" / "train.jsonl")
+    count = [record["target"].get("title") for record in records].count("Unnamed")
+    said = (place / "said").read_text()
+    assert count > 1
+    assert f"{count} values in {len(records)} records are not learnt" in said
 
 
 def test_without_questions_it_is_refused(place):

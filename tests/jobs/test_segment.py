@@ -300,6 +300,14 @@ def test_a_folder_in_which_no_file_is_named_after_a_split_is_told_what_segment_w
     refusal("made")
 
 
+def test_a_folder_of_sets_is_for_level_field():
+    write(Path("made") / "songs" / "train.jsonl", {"source": "a", "target": "b"})
+    write(Path("made") / "notes.jsonl", {"source": "a", "target": "b"})
+    told = refusal("made")
+    for named in ("notes.jsonl", "songs", "--level field"):
+        assert named in told
+
+
 def test_hostile_text_is_data():
     segment(*lay_out("hostile"))
     assert data_of()["train"][0].target == FILES["hostile"][0]["target"]

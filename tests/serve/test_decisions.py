@@ -183,6 +183,7 @@ def values(*names):
         ([{"type": "essay", "instructions": "a"}], "questions[0].type"),
         ([{"type": "predicate"}], "questions[0].instructions"),
         ([ASKED[0] | {"weight": 3}], "questions[0].weight"),
+        (2 * [ASKED[0] | {"name": "a"}], "questions[1].name"),
         (
             [ASKED[0] | {"instructions": [{"type": "input_image", "image_url": "x"}]}],
             "questions[0].instructions[0].type",
@@ -203,6 +204,11 @@ def test_a_type_that_is_not_served_is_refused_with_those_that_are():
         DecisionsExchange(json.dumps(body).encode())
     for served in ("predicate", "choice", "score", "pipedec_text"):
         assert served in str(refusal.value)
+
+
+def test_a_blank_input_is_called_blank():
+    with pytest.raises(RefusalError, match="blank"):
+        DecisionsExchange(b'{"model": "m", "input": " ", "questions": []}')
 
 
 @pytest.mark.parametrize(

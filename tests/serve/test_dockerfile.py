@@ -192,5 +192,7 @@ def test_each_step_of_the_dockerfile_runs_and_what_it_starts_is_healthy_and_answ
                 assert json.load(answer)["choices"][0]["text"] == "A.; B.; C.; D."
             server.send_signal(signal.SIGTERM)
             assert server.wait(60) == 0
+            *_, last = events
+            assert last["event"] == "ended"
         finally:
             server.kill()

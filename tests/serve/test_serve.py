@@ -721,6 +721,20 @@ BROKEN = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "right"),
+    [
+        ("POST", "/metrics", "GET /metrics"),
+        ("POST", "/", "GET /"),
+        ("GET", "/v1/decisions", "POST /v1/decisions"),
+    ],
+)
+def test_a_path_that_has_another_method_is_told_with_it(pipelined, method, path, right):
+    status, _, answer = pipelined.raw(method, path)
+    assert status == 404
+    assert json.loads(answer)["error"]["message"].endswith(f"ask {right}")
+
+
 def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
     for method, path, body, more, status in BROKEN:
         found, head, answer = pipelined.raw(method, f"/v1/{path}", body, **more)

@@ -171,6 +171,7 @@ def test_what_a_row_could_not_write_is_not_learnt(llama):
     target = {"name": "The Mill", "kind": "pub", "mood": "merry"}
     [example] = encoded(checkpoint, record_of("A place to drink.", target))
     assert read(checkpoint, example) == {"kind:": "pub", "mood:": "merry"}
+    assert example.unwritable == 1
 
 
 def test_a_record_of_which_nothing_can_be_learnt_has_no_loss(llama):
