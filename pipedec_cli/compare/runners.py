@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
@@ -287,14 +287,22 @@ class EngineRunner:
         settings["dtype"] = name_of(weights.dtype)
         return settings
 
+    def read(self, text: str) -> list[int]:
+        """The ids of a source, as `run` takes them."""
+        return self.decoder.text.source(text)[0]
+
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Decode the sources, `batch_size` at a time, and time the parts of it by the clock."""
         return self.decode(sources, self.method, batch_size, clock)[0]
 
     def decode(
-        self, sources: Sequence[Source], method: Method, batch_size: int, clock: Clock
+        self,
+        sources: Sequence[Source],
+        method: Method | Callable[[int], Method],
+        batch_size: int,
+        clock: Clock,
     ) -> tuple[Pass, list[Finished]]:
-        """Decode the sources by a method, see `Runner.run`. Returns also how each example ended, in order."""
+        """Decode the sources by a method, or by one for each; see `Runner.run`. Returns also how each example ended, in order."""
         targets = None
         if self.lengths is not None:
             targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
@@ -335,6 +343,30 @@ def _output(end: Finished) -> Output:
     return Output(tokens, end.grid.steps, end.grid.row_budget_exhausted)
 
 
+class QuestionsRunner(EngineRunner):
+    """A model whose rows answer questions: which answers there are depends on the source.
+
+    It cannot be sent to a child process, so its memory is not measured.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        """Take a decoder with blind rows."""
+        super().__init__(decoder, {})
+        self._methods: dict[tuple[int, ...], Method] = {}
+
+    def read(self, text: str) -> list[int]:
+        """The ids of a source; how its rows are answered is kept for `run`."""
+        ids = super().read(text)
+        assert self.method.of_source is not None
+        self._methods[tuple(ids)] = self.method.of_source(self.method, text)
+        return ids
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Answer the questions about sources that were read."""
+        methods = [self._methods[tuple(source)] for source in sources]
+        return self.decode(sources, methods.__getitem__, batch_size, clock)[0]
+
+
 class ExactRunner(EngineRunner):
     """A sequential model whose text is checked against drafts.
 
@@ -360,6 +392,13 @@ class ExactRunner(EngineRunner):
             words = f"{drafter['schedule']} {drafter.get('empty_rows', '')}"
             settings["drafted by"] = words.rstrip()
         return settings
+
+    def read(self, text: str) -> list[int]:
+        """The ids of a source; with a pipelined drafter those of both models, `SEPARATOR` between them."""
+        ids = super().read(text)
+        if self.drafter is None:
+            return ids
+        return [*ids, SEPARATOR, *self.drafter.read(text)]
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Draft the texts of all sources, then let the sequential model check them, `batch_size` at a time.
@@ -420,6 +459,8 @@ def make_runner(decoder: Decoder, choice: Mapping[str, Any]) -> EngineRunner:
     """
     if decoder.drafter:
         return ExactRunner(decoder, choice)
+    if decoder.blind:
+        return QuestionsRunner(decoder)
     return EngineRunner(decoder, choice)
 
 
@@ -458,15 +499,3 @@ def from_spec(
         return EngineRunner(decoder, choice, Lengths(**lengths) if lengths else None)
     drafts: Any = draft if drafter is None else load(drafter, **loaded)
     return ExactRunner(exact_decoder(decoder, drafts), choice)
-
-
-def source_ids(decoder: Decoder, text: str) -> list[int]:
-    """A source in ids, as the decoder's runner takes it.
-
-    With a pipelined drafter these are the ids of both models, `SEPARATOR` between them.
-    """
-    ids = decoder.text.source(text)[0]
-    drafter = decoder.drafter
-    if drafter is None or drafter.decoder is None:
-        return ids
-    return [*ids, SEPARATOR, *drafter.decoder.text.source(text)[0]]

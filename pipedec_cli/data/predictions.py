@@ -191,7 +191,7 @@ def read_predictions(path: Path) -> list[Generated]:
     """Read the predictions of a JSON-lines file of `generate` or of another system; see `generated_of`."""
     if not path.is_file():
         raise UserError("no such file", where=path, todo="check its name")
-    predictions = []
+    predictions: list[Generated] = []
     places: dict[str, str] = {}  # where each id stands
     for number, where, value in _rows(path):
         if not predictions:

@@ -25,6 +25,14 @@ class RecordSet(NamedTuple):
     place: str
     schema: str | None
 
+    @property
+    def schema_place(self) -> Path:
+        """Where its schema is looked for."""
+        place = Path(self.place)
+        if place.is_dir():
+            return place / _SCHEMA
+        return place.with_name(f"{self.name}.{_SCHEMA}")
+
 
 def record_sets(data: str, schema: str | None = None) -> list[RecordSet]:
     """The sets of a folder that has no files of splits itself, or else the only one of a file, a folder or a hub data set.
@@ -67,14 +75,13 @@ def _places_of_sets(folder: Path) -> list[Path]:
     return places
 
 
-def refuse_sets(data: str) -> None:
-    """Raise a UserError for a folder of sets, where only one set can be read."""
+def refuse_sets(data: str, todo: str = "give one of them") -> None:
+    """Raise a UserError, with what `todo`, for a folder of sets, where only one set can be read."""
     if not has_sets(data):
         return
     names = [place.name for place in _places_of_sets(Path(data))]
     if names:
         what = f"a folder of sets: {some_names(names)}"
-        todo = "give one of them; or take --level field, at which one model learns the keys of all"
         raise UserError(what, where=data, todo=todo)
 
 
@@ -93,12 +100,10 @@ def has_sets(data: str) -> bool:
 
 
 def _record_set(place: Path, schema: str | None) -> RecordSet:
-    beside = place / _SCHEMA
-    if not place.is_dir():
-        beside = place.with_name(f"{_stem(place)}.{_SCHEMA}")
-    if schema is None and beside.is_file():
-        schema = str(beside)
-    return RecordSet(_stem(place), str(place), schema)
+    found = RecordSet(_stem(place), str(place), schema)
+    if schema is None and found.schema_place.is_file():
+        return found._replace(schema=str(found.schema_place))
+    return found
 
 
 def _stem(place: Path) -> str:

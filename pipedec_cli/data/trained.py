@@ -7,15 +7,15 @@ on, is whole if it has a trainer_state.json, which is written last.
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.model_files import require_file, require_readable, require_whole
-from pipedec_cli.data.reading import as_json, contents
-from pipedec_cli.data.records import Family, Teacher
+from pipedec_cli.data.reading import as_json, contents, read_json
+from pipedec_cli.data.records import Family, Manifest, Teacher
 from pipedec_cli.data.resumable import TRAINING_FILE, Artifact
 from pipedec_cli.data.writing import remove_partials, writer_of
 
@@ -34,6 +34,15 @@ _HUB_FILE: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w./-]+")
 #: What a training starts from: fresh weights, a model that once started so, another
 #: model, or adapters beside a model.
 Start = Literal["fresh", "from-scratch", "published", "adapters"]
+
+
+def trained_as(name: str) -> Mapping[str, Any]:
+    """How `pipedec train` made a checkpoint; {} if it did not."""
+    config = Path(name, "config.json")
+    if not config.is_file():
+        return {}
+    trained = read_json(config, Manifest, "pipedec train").get("pipedec")
+    return trained if isinstance(trained, dict) else {}
 
 
 def taught_by(name: str) -> Teacher | None:

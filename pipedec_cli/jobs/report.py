@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,18 +16,19 @@ from pipedec_cli.compare.comparison import (
 )
 from pipedec_cli.compare.entry import Entry, Quality, Role, TextAgreement
 from pipedec_cli.compare.peers import MAX_TOKENS, require_gguf
-from pipedec_cli.compare.runners import EngineRunner, make_runner, source_ids
+from pipedec_cli.compare.runners import EngineRunner, make_runner
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.inputs import Inputs, is_hub_name
 from pipedec_cli.data.paper import PaperFigures, paper_figures
-from pipedec_cli.data.reading import read_json, real, require_place, require_writable
-from pipedec_cli.data.records import Draft, Manifest, Record, SplitName, Teacher
+from pipedec_cli.data.reading import real, require_place, require_writable
+from pipedec_cli.data.records import Draft, Record, SplitName, Teacher
 from pipedec_cli.data.trained import (
     curve_of,
     examples_seen,
     is_gguf,
     is_model,
     taught_by,
+    trained_as,
 )
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import (
@@ -44,11 +44,19 @@ from pipedec_cli.jobs.loading import (
     find_model,
     inherit_prompt,
     load_decoder,
+    load_model,
     read_inputs,
 )
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.pages import page_at
 from pipedec_cli.jobs.report_settings import REPEATS, ReportSettings
+from pipedec_cli.jobs.report_taught import (
+    UNTRAINED,
+    asked_settings,
+    check_taught,
+    is_taught,
+    untrained,
+)
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
 from pipedec_cli.jobs.settings import StoredDtype
 from pipedec_cli.metrics import TASK_OF
@@ -142,6 +150,8 @@ def _reading(decoder: Decoder) -> dict[str, Any]:
     trained = decoder.settings
     text = decoder.text
     reading = dict[str, Any]()
+    if decoder.blind:  # its settings say how it reads
+        return reading
     drafter = decoder.drafter
     # With a pipelined drafter, `generate` lets both read alike by itself.
     if drafter is None or drafter.decoder is None:
@@ -171,6 +181,8 @@ def plan_entries(
     what the baseline is in a few words.
     """
     usual = GenerateSettings(**settings.some(*_SAME))
+    if is_taught(settings):
+        return _plan_taught(settings, asked_settings(settings, usual))
     pipelined = load_decoder(usual)
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name)
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
@@ -181,9 +193,6 @@ def plan_entries(
         ways = _delayed(settings, usual, pipelined)
     if sequential is not None:
         inherit_prompt(None, None, sequential, pipelined)
-    inputs = {}
-    for split in settings.split or (None,):
-        inputs[split] = read_inputs(replace(usual, split=split))
     waiting = replace(usual, delay="wait")
     if sequential is None:
         trains = sequential_training(pipelined.checkpoint.name, settings.workspace)
@@ -199,7 +208,35 @@ def plan_entries(
         baseline = Way("sequential", "baseline", plain, sequential)
         called = "the teacher" if teacher else "the sequential model"
         _warn_unlike(pipelined, sequential, teacher)
-    return [_entry(way, inputs) for way in (baseline, *ways)], called
+    return _entries(settings, (baseline, *ways)), called
+
+
+def _entries(settings: ReportSettings, ways: Sequence[Way]) -> list[Entry]:
+    """An entry for each way, with runs over the splits of the settings."""
+    inputs = {}
+    for split in settings.split or (None,):
+        inputs[split] = read_inputs(replace(ways[0].settings, split=split))
+    return [_entry(way, inputs) for way in ways]
+
+
+def _plan_taught(
+    settings: ReportSettings, asked: GenerateSettings
+) -> tuple[list[Entry], str]:
+    """An entry for a model that was taught to answer questions, and one before it for the model that it was.
+
+    Both are asked in the same way, that of the taught model.
+    """
+    from pipedec_cli.decoding.blind import plan_of
+
+    taught = load_model(asked)
+    before = untrained(settings)
+    asked_alike = replace(asked, model=before, chat=plan_of(taught).chat)
+    untaught = load_model(asked_alike)
+    ways = (
+        Way(UNTRAINED, "baseline", asked_alike, untaught),
+        Way("taught", "pipelined", asked, taught),
+    )
+    return _entries(settings, ways), "the same model untrained"
 
 
 def _together(
@@ -256,7 +293,10 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
     name = find_model(settings.model, settings.place)
     if settings.baseline is not None:
         find_model(settings.baseline, settings.place)  # it refuses what is not there
-    trained = _trained_as(name)
+    trained = trained_as(name)
+    if trained.get("questions"):
+        check_taught(settings, others)
+        return
     if trained.get("decoder") == "sequential":
         raise UserError(
             f"{name} is a sequential model, not a pipelined decoder",
@@ -277,15 +317,6 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
         waiting = "this checkpoint was not trained for its waiting schedule"
         what = f"there is nothing to compare with: no sequential model, and {waiting}"
         raise UserError(what, where=name, todo=todo)
-
-
-def _trained_as(name: str) -> Mapping[str, Any]:
-    """How `pipedec train` made a checkpoint; {} if it did not."""
-    config = Path(name, "config.json")
-    if not config.is_file():
-        return {}
-    trained = read_json(config, Manifest, "pipedec train").get("pipedec")
-    return trained if isinstance(trained, dict) else {}
 
 
 def _exact(
@@ -412,12 +443,11 @@ def compare(
     scored = list(qualities[planned[0].name].values())[-1].scored
     assert scored is not None
     records = _to_time(settings, scored)
-    encode = cache(
-        lambda decoder: [source_ids(decoder, record.source) for record in records]
-    )
     entries = []
     for entry in planned:
-        entries.append(replace(entry, sources=encode(entry.runs[0].decoder)))
+        assert isinstance(entry.runner, EngineRunner), "it is one of ours"
+        sources = [entry.runner.read(record.source) for record in records]
+        entries.append(replace(entry, sources=sources))
     baseline = planned[0].runs[0]
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     checkpoint = baseline.decoder.checkpoint
@@ -482,6 +512,8 @@ def _in_words(baseline: Entry, called: str) -> str:
     """What the baseline is."""
     run = baseline.runs[0]
     name = run.decoder.checkpoint.name
+    if baseline.name == UNTRAINED:
+        return f"{name}, which was not taught, asked the same questions"
     if baseline.name == "sequential":
         return f"{called} ({name}), the whole target as one string, on our engine"
     repeats = ""
@@ -590,6 +622,8 @@ def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
     )
     peers, drafts = parse_compared(settings)
     check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])
+    if is_taught(settings):
+        settings = replace(settings, memory=False)
     files, comparison = compare(settings, peers, drafts, listen)
     resolved = {"peers": peers, "exact": drafts, **settings.recorded}
     content = comparison.values()

@@ -400,7 +400,8 @@ def _check_level(settings: SegmentSettings) -> None:
     if settings.level != "field":
         what = "is for --level field"
         settings.refuse("any", what=what)
-        refuse_sets(settings.data)
+        todo = "give one of them; or take --level field, at which one model learns the keys of all"
+        refuse_sets(settings.data, todo)
     if settings.is_any and has_sets(settings.data):
         todo = "put dev.jsonl and test.jsonl into the folders of their sets"
         what = "is a file of one set, and there may be several"

@@ -103,7 +103,10 @@ def _say_next(settings: TrainSettings, target: Path, *, is_asked: bool) -> None:
     generate = GenerateSettings(data=data, workspace=workspace, model=model)
     if is_asked:
         command = command_line("generate", replace(generate, data="DATA"))
-        log.info(f"next: `{command} --schema SCHEMA.json`, for any schema")
+        asked = f"`{command} --schema SCHEMA.json`, for any schema"
+        report = ReportSettings(data="SET", workspace=workspace, model=model)
+        compare = command_line("report", report)
+        log.info(f"next: {asked}, or `{compare}`, for a set with its schema")
         return
     commands = f"`{command_line('generate', generate)}`"
     every = all_sources(settings.data or settings.place.data, model, workspace)

@@ -17,7 +17,6 @@ from pipedec_cli.compare.runners import (
     Lengths,
     Metered,
     make_runner,
-    source_ids,
 )
 from pipedec_cli.compare.timing import time_together
 from pipedec_cli.decoding.decoder import load
@@ -108,9 +107,10 @@ def test_the_tokens_are_the_plain_ones_and_drafting_counts(decoders, draft, size
     exact = ExactDecoder(plain, decoders.get(draft, draft))
     runner = make_runner(exact, {"delay": 1})
     assert isinstance(runner, ExactRunner)
-    sources = [source_ids(exact, source) for source in SOURCES]
-    own = [source_ids(plain, source) for source in SOURCES]
-    contest = {"exact": (runner, sources), "plain": (EngineRunner(plain, {}), own)}
+    sources = [*map(runner.read, SOURCES)]
+    usual_runner = EngineRunner(plain, {})
+    own = [*map(usual_runner.read, SOURCES)]
+    contest = {"exact": (runner, sources), "plain": (usual_runner, own)}
     found = time_together(contest, batch_size=size, repeats=1, rest=lambda: None)
     made, usual = found["exact"], found["plain"]
     assert (
@@ -134,8 +134,10 @@ def test_a_source_is_in_the_ids_of_both_models(decoders):
     exact = ExactDecoder(decoders["sequential"], decoders["pipelined"])
     own = decoders["sequential"].text.source(SOURCES[0])[0]
     theirs = decoders["pipelined"].text.source(SOURCES[0])[0]
-    assert source_ids(exact, SOURCES[0]) == [*own, SEPARATOR, *theirs]
-    assert source_ids(ExactDecoder(decoders["sequential"], "source"), SOURCES[0]) == own
+    both = make_runner(exact, {"delay": 1})
+    assert both.read(SOURCES[0]) == [*own, SEPARATOR, *theirs]
+    alone = make_runner(ExactDecoder(decoders["sequential"], "source"), {})
+    assert alone.read(SOURCES[0]) == own
 
 
 # ---- forced lengths: every decoder makes exactly so many tokens, and computes every

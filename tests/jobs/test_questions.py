@@ -6,6 +6,7 @@ import pytest
 
 from pipedec_cli.data.workspace import load_segmentation
 from pipedec_cli.model.checkpoint import load_checkpoint
+from tests.jobs.report.running import options_of, report_of, reported
 from tests.model.chats import foreign
 from tests.running import lines_of, refused, run, write_lines
 
@@ -98,6 +99,33 @@ def test_values_that_do_not_stand_in_their_text_are_counted(place):
     said = (place / "said").read_text()
     assert count > 1
     assert f"{count} values in {len(records)} records are not learnt" in said
+
+
+def test_a_report_compares_it_with_the_model_that_it_was(place):
+    targets = [{"name": name, "open": False} for name in ("Aromi", "Mill", "Vaults")]
+    lines = [{"source": f"{t['name']} is closed.", "target": t} for t in targets]
+    data = write_lines(place / "closed.jsonl", *lines)
+    (place / "closed.schema.json").write_text(json.dumps(PLACE))
+    model = ("--model", place / "taught", "--workspace", place / "workspace")
+    reported(data, *model)
+    _, entries = report_of(place / "workspace")
+    assert [*entries] == ["untrained", "taught"]
+    # Both are asked as the taught model was.
+    assert options_of(entries["untrained"]).endswith("--chat")
+    for name, asked in (("untrained", "model"), ("taught", "taught")):
+        entry = entries[name]
+        assert str(place / asked) in entry["command"]
+        assert entry["quality"]["counts"]["examples"] == 3
+        # Timed rows have the answers that written ones have.
+        [timed] = entry["speed"]
+        assert timed["decoder_calls"] == entry["totals"]["steps"]
+    reported(data, *model, "--baseline", place / "taught")
+    refused("report", data, *model, "--baseline", place / "nothing")
+    refused("report", data, *model, "--delays", 1)
+    refused("report", data, *model, "--compare", "exact-source")
+    refused("report", *model)
+    refused("report", place / "sets" / "songs.jsonl", *model)
+    refused("report", place / "sets", *model)
 
 
 def test_without_questions_it_is_refused(place):
