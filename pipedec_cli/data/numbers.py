@@ -58,6 +58,11 @@ _UNITS: Final = "(?i:kg|mg|g|lbs?|oz|l|ml|cl|mm|cm|m|km|mi|ft|min|hrs?|h|ms|kwh?
 _SPACE: Final = r"[ \u00a0\u2009\u202f]"
 
 _BEFORE: Final = regex.compile(rf"(?<!\w)(?P<sign>[-+−]?){_CURRENCY}{_SPACE}?\Z")
+#: A minus behind two decimals, as account statements have it; it is none in
+#: "12.50- 15.00" and "$5.00-$8.00".
+_MINUS_BEHIND: Final = regex.compile(
+    rf"(?<=[.,]\d\d)[-−](?!\w|{_SPACE}?(?:{_CURRENCY}{_SPACE}?)?\d)"
+)
 _AFTER: Final = regex.compile(
     rf"{_SPACE}?(?:[%‰]|(?P<currency>{_CURRENCY})(?!\w|{_SPACE}?\d))"
 )
@@ -191,8 +196,6 @@ def amounts_in(text: str) -> list[Quantity]:
             values = tuple(sorted(values, key=lambda value: isinstance(value, float)))
         amounts.append(number._replace(values=values))
         if before:
-            if before["sign"] in ("-", "−"):
-                values = tuple(-value for value in values)
             amounts.append(quantity(text, start - len(before[0]), end, *values))
         elif after:
             amounts.append(quantity(text, start, after.end(), *values))
@@ -234,12 +237,20 @@ def _words(masked: str) -> Iterator[_Written]:
 
 
 def _signed(masked: str, number: _Written) -> _Written:
-    """The number with the word "minus" before it, if it is there."""
-    before = _MINUS.search(masked[max(0, number.start - 8) : number.start])
-    if not before:
+    """The number with what makes it negative: the word "minus" before it, a minus behind it, or one before its currency."""
+    start, end, _ = number
+    word = _MINUS.search(masked[max(0, start - 8) : start])
+    if word:
+        start -= len(word[0])
+    behind = _MINUS_BEHIND.match(masked, end)
+    if behind:
+        end = behind.end()
+    currency = _BEFORE.search(masked[max(0, number.start - 10) : number.start])
+    is_debit = currency is not None and currency["sign"] in ("-", "−")
+    if not (word or behind or is_debit):
         return number
     readings = {sign: -value for sign, value in number.readings.items()}
-    return _Written(number.start - len(before[0]), number.end, readings)
+    return _Written(start, end, readings)
 
 
 def _power(match: Any) -> int:

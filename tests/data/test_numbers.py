@@ -292,6 +292,13 @@ def test_long_texts_of_one_piece_are_read(piece):
         ("a 2.5M disk", []),  # of what it does not say
         ("5m long", [5]),
         ("minus five degrees", [-5]),
+        ("Total: -$1,234.56", [-1234.56]),
+        ("TOTAL -RM 12.30", [-12.3]),
+        ("Total: 249,60- EUR", [-249.6]),
+        ("Saldo 249,60-\nund 3", [-249.6, 3]),
+        ("$5.00-$8.00", [5.0, 8.0]),
+        ("12.50- 15.00", [12.5, 15.0]),
+        ("10-$20", [10, 20]),
         ("Minus 5,5 °C", [-5.5]),
         ("10 minus 5", [10, 5]),
     ],
