@@ -103,16 +103,24 @@ _TIME: Final = regex.compile(
 _BETWEEN: Final = regex.compile(r"T|[\s,:;|–(-]{1,4}(?:\p{L}{1,5}\.?[\s,:)]{1,3}){0,2}")
 
 
+#: How a text says in words what its dates put first: DD/MM/YYYY, TT.MM.JJJJ,
+#: JJ/MM/AAAA, MM/DD/YYYY.
+_TOLD_FIRST: Final = regex.compile(
+    r"\b(?:(?P<day>(?:DD|TT|JJ)[-/. ]?MM)|(?P<month>MM[-/. ]?DD))(?=[YJA\W]|\Z)",
+    regex.IGNORECASE,
+)
+
+
 def dates_in(text: str) -> list[Quantity]:
     """The dates of a text; values are like "2026-03-12".
 
-    Where day and month could change places, the other dates of the text decide. If they
-    do not, there are two values, the first with the day first. A day and month without
+    Where day and month could change places, the other dates of the text decide, or a
+    form such as MM/DD/YYYY in it. If they do not, there are two values, the first with the day first. A day and month without
     a year has no value, unless all other dates of the text are of one year, which is
     then its year. Years of two digits are 1969 to 2068, as in POSIX.
     """
     dates = list(_possible_dates(text))
-    first = _first_shown(dates)
+    first = _first_shown(dates) or _first_told(text)
     year = _only_year(dates)
     quantities = []
     for date in dates:
@@ -245,6 +253,12 @@ def _first_shown(dates: list[_Possible]) -> str | None:
     if "day" in shown:
         return "day"
     return "month" if "month" in shown else None
+
+
+def _first_told(text: str) -> str | None:
+    """What a text says that its dates put first, as in "(MM/DD/YYYY)"; None if it says nothing, or both."""
+    told = {match.lastgroup for match in _TOLD_FIRST.finditer(text)}
+    return told.pop() if len(told) == 1 else None
 
 
 def _only_year(dates: list[_Possible]) -> int | None:

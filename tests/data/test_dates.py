@@ -145,6 +145,25 @@ def test_a_range_of_dates_is_two_dates(text):
     ]
 
 
+@pytest.mark.parametrize(
+    ("told", "values"),
+    [
+        ("(MM/DD/YYYY)", ["2026-03-04"]),
+        ("mm-dd-yy", ["2026-03-04"]),
+        ("DD/MM/YYYY", ["2026-04-03"]),
+        ("TT.MM.JJJJ", ["2026-04-03"]),
+        ("JJ/MM/AAAA", ["2026-04-03"]),
+        ("MM/DD or DD/MM", ["2026-04-03", "2026-03-04"]),
+        ("25 mm, comMMDD", ["2026-04-03", "2026-03-04"]),
+    ],
+)
+def test_a_form_of_dates_that_the_text_names_decides_between_day_and_month(
+    told, values
+):
+    [date] = dates_in(f"Date {told}: 03/04/2026")
+    assert [*date.values] == values
+
+
 def test_a_range_of_days_has_its_last_day_as_a_date():
     assert [found.text for found in dates_in("on 12-13 March 2026")] == [
         "13 March 2026"
