@@ -164,7 +164,8 @@ def numbers_in(text: str) -> list[Quantity]:
 
     Where a sign may be a decimal sign or one of groups (1.250), the text's other
     numbers decide. If they do not, there are two values, the first with a decimal
-    point.
+    point; beside a currency the first is that in groups, because prices have no three
+    decimals.
     """
     masked = _masked(text)
     written = [
@@ -176,6 +177,8 @@ def numbers_in(text: str) -> list[Quantity]:
     numbers = []
     for number in written:
         values = _decided(number.readings, signs, elsewhere)
+        if _is_price(text, number.start, number.end):
+            values = tuple(sorted(values, key=lambda value: isinstance(value, float)))
         numbers.append(quantity(text, number.start, number.end, *values))
     return sorted(numbers)
 
@@ -183,23 +186,30 @@ def numbers_in(text: str) -> list[Quantity]:
 def amounts_in(text: str) -> list[Quantity]:
     """The numbers of a text, and those with a currency or percent sign beside them once more, with this sign.
 
-    "$7.00" is followed by "7.00". The values are the same: 12 % is 12. Where a currency
-    is beside a number and nothing else decides, three digits are first read as a group:
-    prices have no three decimals.
+    "$7.00" is followed by "7.00". The values are the same: 12 % is 12.
     """
     amounts = []
     for number in numbers_in(text):
         start, end, _, values = number
-        before = _BEFORE.search(text[max(0, start - 10) : start])
-        after = None if before else _AFTER.match(text, end)
-        if before or (after and after["currency"]):
-            values = tuple(sorted(values, key=lambda value: isinstance(value, float)))
-        amounts.append(number._replace(values=values))
+        amounts.append(number)
+        before = _currency_before(text, start)
+        after = _AFTER.match(text, end)
         if before:
             amounts.append(quantity(text, start - len(before[0]), end, *values))
         elif after:
             amounts.append(quantity(text, start, after.end(), *values))
     return sorted(amounts)
+
+
+def _currency_before(text: str, start: int) -> Any:
+    """The match of a currency, with its sign, that stands right before the place `start` of a text; None if there is none."""
+    return _BEFORE.search(text[max(0, start - 10) : start])
+
+
+def _is_price(text: str, start: int, end: int) -> bool:
+    """Whether a currency stands beside a number."""
+    after = _AFTER.match(text, end)
+    return bool(_currency_before(text, start) or (after and after["currency"]))
 
 
 def read_number(text: str) -> tuple[Number, ...]:
@@ -245,7 +255,7 @@ def _signed(masked: str, number: _Written) -> _Written:
     behind = _MINUS_BEHIND.match(masked, end)
     if behind:
         end = behind.end()
-    currency = _BEFORE.search(masked[max(0, number.start - 10) : number.start])
+    currency = _currency_before(masked, number.start)
     is_debit = currency is not None and currency["sign"] in ("-", "−")
     if not (word or behind or is_debit):
         return number

@@ -222,6 +222,9 @@ def test_a_currency_beside_a_number_makes_its_sign_one_of_groups():
     )
     assert read_number("1.250 %") == (1.25, 1250)
     assert amounts_in("3.5 m for 1.250 €")[1].values == (1.25,)
+    # So it is where the currency is no part of the value.
+    assert numbers_in("Betrag 1.234 EUR")[0].values == (1234, 1.234)
+    assert numbers_in("Betrag 1.234 kg")[0].values == (1.234, 1234)
 
 
 @pytest.mark.parametrize(
