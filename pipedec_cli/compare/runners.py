@@ -375,9 +375,13 @@ class ExactRunner(EngineRunner):
     """
 
     def __init__(self, exact: Decoder, choice: Mapping[str, Any]) -> None:
-        """Take a decoder of exact mode. `choice` is how its drafter decodes: the arguments of its `Decoder.method`."""
+        """Take a decoder of exact mode. `choice` is how its drafter decodes: the arguments of its `Decoder.method`.
+
+        Its max_tokens also bounds the text.
+        """
         assert exact.drafter is not None
-        super().__init__(exact.drafter.plain, {})
+        bound = {"max_tokens": choice.get("max_tokens")}
+        super().__init__(exact.drafter.plain, bound)
         self.draft = exact.drafter
         drafter = exact.drafter.decoder  # None if no model drafts
         self.drafter = EngineRunner(drafter, choice) if drafter else None

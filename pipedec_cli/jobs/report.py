@@ -121,7 +121,7 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
         delay = "together"
     elif isinstance(settings.delay, int):
         delay = settings.delay
-    choice = settings.some("delay", "empty_rows", "stop_on_repeat")
+    choice = settings.some("delay", "empty_rows", "stop_on_repeat", "max_tokens")
     return Entry(
         name=way.name,
         role=way.role,

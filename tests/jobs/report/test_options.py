@@ -58,6 +58,9 @@ def test_the_workspace_and_the_dtype_are_among_the_options(workspace):
         f"--draft pipelined {shown}"
     )
     assert options_of(decoders["exact-source"]).endswith(f"--draft source {shown}")
+    # What is timed has the bound of what is scored.
+    for entry in decoders.values():
+        assert entry["settings"]["max_tokens"] == "40"
 
 
 def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(workspace):
