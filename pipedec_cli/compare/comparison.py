@@ -175,7 +175,7 @@ class Conditions:
         if not self.rows:
             return absent
         costs = ", ".join(f"{cost:.1f} in {dtype}" for dtype, cost in self.rows.items())
-        remark = f"times as long as 1 row take 8 rows: {costs}"
+        remark = f"a call with 8 rows takes this many times as long as one with 1 row: {costs}"
         dear = [dtype for dtype, cost in self.rows.items() if cost > _DEAR]
         if dear:
             less = f"a pipelined decoder gains less in {' and '.join(dear)}"

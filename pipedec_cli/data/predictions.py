@@ -123,6 +123,7 @@ def _amounts(generated: Generated, batch_size: int) -> dict[str, Any]:
         "draft_steps": generated.draft_steps,
         "tokens": generated.tokens,
         "truncated": generated.truncated,
+        "source_cut": generated.source_cut or None,
         "stopped_on_repeat": generated.stopped_on_repeat or None,
         "seconds": round(generated.seconds, 6),
         "batch_size": batch_size if batch_size > 1 else None,

@@ -242,6 +242,7 @@ class _Output(
     draft_steps: _Amount | None = None
     tokens: _Amount = 0
     truncated: str | None = None
+    source_cut: bool = False
     stopped_on_repeat: bool = False
     seconds: _Amount = 0.0
     batch_size: _Amount = 1

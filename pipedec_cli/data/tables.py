@@ -16,7 +16,7 @@ from pipedec_cli.data.writing import atomic_writer, to_json
 #: What lines say of each value, if it was asked for.
 _BESIDE: Final = ("confidence", "spans")
 #: What lines say of some objects and texts.
-_NOTES: Final = ("probabilities", "violations", "missing", "truncated")
+_NOTES: Final = ("probabilities", "violations", "missing", "truncated", "source_cut")
 #: The kinds that a column has a type for. All others are text.
 _TYPED: Final[tuple[Kind, ...]] = ("boolean", "integer", "number")
 #: What a spreadsheet takes for the beginning of a formula.

@@ -124,6 +124,15 @@ def require_ended(folder: Path) -> None:
         raise UserError(f"is being written by {writer}", where=folder, todo=todo)
 
 
+def unended(folder: Path, command: str, settings: str) -> UserError:
+    """The error of a folder whose training has not come to its end: the `command`, with which `settings`, finishes it."""
+    again = f"start over with `{command} --overwrite` and {settings}"
+    if checkpoints(folder):
+        again = f"finish it with `{command} --resume` and {settings}, or start over with --overwrite"
+    what = "its training has not come to its end"
+    return UserError(what, where=folder, todo=again)
+
+
 def require_model(name: str) -> bool:
     """Check that a name can be that of a model, and return whether it is a folder.
 
@@ -148,8 +157,7 @@ def require_model(name: str) -> bool:
     require_ended(folder)
     require_whole(folder)
     if (folder / TRAINING_FILE).exists() and not is_model(folder):
-        todo = "finish it with `pipedec train --resume`, its --out and its settings, or start over with --overwrite"
-        raise UserError("its training has not come to its end", where=name, todo=todo)
+        raise unended(folder, "pipedec train", "its --out and its settings")
     if not (folder / "config.json").exists():
         what = (
             f"cannot load the checkpoint {name}: not a model; it holds no config.json"

@@ -50,7 +50,12 @@ from pipedec_cli.data.reading import (
 )
 from pipedec_cli.data.records import FieldNames, Record, SplitName
 from pipedec_cli.data.stored import InvalidRecords
-from pipedec_cli.data.trained import is_model, require_ended, require_model
+from pipedec_cli.data.trained import (
+    is_model,
+    require_ended,
+    require_model,
+    unended,
+)
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.events import Listen, silent, stage
 from pipedec_cli.importing import uncollected
@@ -65,7 +70,7 @@ if TYPE_CHECKING:
 
     from pipedec_cli.decoding.decoder import Decoder
     from pipedec_cli.model.checkpoint import Checkpoint
-    from pipedec_cli.objects.rows import Rows
+    from pipedec_cli.objects.rows import BlindPlan, Rows
 
 
 #: Examples are chosen from so many records.
@@ -327,9 +332,7 @@ def find_model(name: str | None, place: Workspace) -> str:
         folder = place.require(place.model(name), maker)
         require_ended(folder)
         if not is_model(folder):
-            todo = f"finish it with `{maker} --resume` and its settings, or start over with --overwrite"
-            what = "its training has not come to its end"
-            raise UserError(what, where=folder, todo=todo)
+            raise unended(folder, maker, "its settings")
         name = str(folder)
     require_model(name)
     return name
@@ -348,6 +351,7 @@ def load_model(settings: GenerateSettings, listen: Listen = silent) -> Decoder:
     else:
         decoder = load_decoder(settings)
         _refuse_unasked(decoder)
+        _hint_at_chat(settings, decoder)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
         from pipedec_cli.decoding.plans import FieldPlan
 
@@ -364,6 +368,15 @@ def _refuse_unasked(decoder: Decoder) -> None:
     if decoder.checkpoint.questions:
         what = f"{decoder.checkpoint.name} was taught to answer questions"
         raise UserError(what, todo="ask them with --schema, --fields or --ask")
+
+
+def _hint_at_chat(settings: GenerateSettings, decoder: Decoder) -> None:
+    """Say that a model from elsewhere has a chat template, where nobody has chosen how it reads."""
+    checkpoint = decoder.checkpoint
+    chosen = settings.chat is not None or settings.prompt_template is not None
+    has_chat = bool(getattr(checkpoint.tokenizer, "chat_template", None))
+    if checkpoint.settings is None and has_chat and not chosen:
+        log.info(f"{checkpoint.name} has a chat template, which --chat uses")
 
 
 def _exact_decoder(settings: GenerateSettings, model: str) -> Decoder:
@@ -414,7 +427,7 @@ def _refuse_of_objects(settings: GenerateSettings, decoder: Decoder) -> None:
 
 def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
-    from pipedec_cli.decoding.blind import blind_decoder
+    from pipedec_cli.decoding.blind import blind_decoder, plan_of
     from pipedec_cli.decoding.calibration import calibrate, find_priors
 
     rows = blind_rows(settings)  # faults in files come before the weights
@@ -445,6 +458,7 @@ def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
                 f"{key.key}: temperature {key.temperature:g}; expected calibration error "
                 f"{key.before:.1f} % before, {key.after:.1f} % after"
             )
+        _tell_of_thresholds(plan_of(decoder))
     elif settings.prior:
         find_priors(decoder)
     return decoder
@@ -463,6 +477,24 @@ def _fitted_records(
     records = [with_values(record, fields) for record in records]
     _warn_of_unfilled(records, fields, location)
     return records
+
+
+def _tell_of_thresholds(plan: BlindPlan) -> None:
+    """Say how sure a value of each key must be to be kept."""
+    from pipedec_cli.decoding.calibration import NO_VALUES
+
+    least = []
+    never = []
+    for asked, threshold in zip(plan.asked, plan.thresholds, strict=True):
+        if threshold >= NO_VALUES:
+            never.append(asked.label)
+        elif threshold > 0:
+            least.append(f"{asked.label} {threshold:.2g}")
+    if least:
+        log.info(f"values with less confidence are left out: {', '.join(least)}")
+    if never:
+        why = "because none of them was sure to be right"
+        log.info(f"all values are left out, {why}: {', '.join(never)}")
 
 
 def _warn_of_own_answers(fitted: str, data: str | None) -> None:
@@ -626,9 +658,20 @@ def check_out(settings: GenerateSettings, path: Path) -> None:
     if not settings.resume:
         _keep_tables_apart(path, lines)
         require_writable(path)
-    file.require_own()
+    _require_own(path, file)
     with file.lock():
         pass  # refused now, and not when all is read and loaded
+
+
+def _require_own(path: Path, file: PredictionsFile) -> None:
+    """A `UserError` if something stands there that no run of ours wrote; of a table at `path` it says which file is meant."""
+    try:
+        file.require_own()
+    except UserError as error:
+        if path == file.path:
+            raise
+        what = f"a table has its lines beside it, and {file.path.name} {error.what}"
+        raise UserError(what, where=path, todo=error.todo) from None
 
 
 def _keep_tables_apart(path: Path, lines: Path) -> None:

@@ -211,7 +211,9 @@ class _Contest:
             advance()
             if next(passed) == len(contest):  # all have warmed up
                 more = REPEATS * (time.monotonic() - began)
-                stop = "; Ctrl-C shows what is measured by then" if self.forced else ""
+                stop = "; Ctrl-C shows what is measured by then"
+                if not self.forced:
+                    stop = "; fewer with `--set timing_examples=N` take less"
                 log.info(f"about {duration(more)} more at batch size {size}{stop}")
 
         def on_interrupt(_: KeyboardInterrupt) -> None:

@@ -515,10 +515,10 @@ def _tell(
         if settings.level == "field":
             part = "value"
             start = ""
-        log.warning(
-            f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
-            f"cut, being too long for {_TIME_MAX} time-steps{start} (the longest has {counts.longest:,} {settings.unit}): "
-            "train and decode with `--set time_max=N`"
+        log.info(
+            f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} take more "
+            f"than {_TIME_MAX} time-steps{start} (the longest has {counts.longest:,} {settings.unit}): `train` takes a "
+            "time_max that 99.5 % of the targets do not exceed, or `--set time_max=N`"
         )
     leaks = count_leaks(splits)
     if leaks:

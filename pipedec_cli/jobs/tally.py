@@ -47,6 +47,8 @@ class Tally:
     truncated: dict[str, int] = field(default_factory=dict)
     values_lost: int = 0  # of fields: cut, or not allowed by the schema
     violating: int = 0  # objects of which the JSON Schema does not hold
+    #: Objects with a value that must be there and that the text does not have.
+    made_up: int = 0
     no_objects: int = 0  # texts without any key of the schema
     row_budget_exhausted: int = 0  # examples whose empty rows used up sub_max
     stopped_on_repeat: int = 0
@@ -74,6 +76,7 @@ class Tally:
         self.tokens += generated.tokens
         self.values_lost += generated.values_lost
         self.violating += bool(generated.violations)
+        self.made_up += bool(generated.missing)
         self.no_objects += generated.fields == {} and generated.text != "{}"
         self.row_budget_exhausted += generated.row_budget_exhausted
         self.stopped_on_repeat += generated.stopped_on_repeat
@@ -136,6 +139,12 @@ class Tally:
         """Warn of sources that the model has not read as they are."""
         hint = "; --max-source-tokens sets the limit"
         cut = f"longer than {settings['max_source_tokens']:,} tokens and cut"
+        shots = settings.get("rows", {}).get("shots")
+        if "prompt" in settings:
+            before = "the prompt with its examples" if shots else "the prompt"
+            cut = f"cut, because {before} and the text had more than {settings['max_source_tokens']:,} tokens"
+        if shots:
+            hint += ", and fewer --shots leave more room"
         beyond = "with text beyond the positions that the model was made for"
         unknown = "with characters that the tokenizer does not know"
         for marked, what, todo in (
@@ -167,10 +176,15 @@ class Tally:
         if self.values_lost:
             lost = f"{many(self.values_lost, 'value')} of fields lost"
             log.warning(f"{lost}: cut short, or none that the schema allows")
+        if self.made_up:
+            some = f"{self.made_up:,} of {many(self.examples, 'object')}"
+            log.warning(
+                f"{some} must have a value that the model does not find in the text: `missing` in a line names the keys"
+            )
         if self.violating:
             some = f"{self.violating:,} of {many(self.examples, 'object')}"
             log.warning(
-                f"{some} do not hold to the schema: `violations` in a line (--json) says in what"
+                f"{some} do not hold to the schema: `violations` in a line says in what"
             )
         if self.no_objects:
             empty = f"{self.no_objects:,} of {many(self.examples, 'text')}"

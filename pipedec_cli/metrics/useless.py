@@ -40,8 +40,8 @@ def faults(run: Scored) -> Iterator[Fault]:
         yield Fault(f"{cut}: it does not find the end, or the limit is too low")
     if failures.alike_rate > MOSTLY:
         which = "sources" if run.is_unscored else "right answers"
-        alike = f"{failures.alike_rate:.0%} of its texts are the same"
-        yield Fault(f"{alike} as another example's, though the {which} differ")
+        alike = f"{failures.alike_rate:.0%} of its texts repeat an earlier example's"
+        yield Fault(f"{alike}, though the {which} differ")
     fault = as_good_when_exchanged(run.scores)
     if fault is not None:
         yield fault

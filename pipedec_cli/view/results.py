@@ -528,8 +528,8 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"{report.part}s per text: the second number is for the targets"
     scored = report.first.quality.scored
     unscored = scored is not None and scored.is_unscored
-    different = "" if unscored else " with different right answers"
-    yield f"alike predictions: the same text for different sources{different}"
+    different = "" if unscored else " with a different right answer"
+    yield f"alike predictions: repeat the text of an earlier source{different}"
     if report.stopped_on_repeat:
         yield "stopped on repeat: texts that end because they began to repeat themselves (stop_on_repeat)"
     if report.explored:

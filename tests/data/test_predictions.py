@@ -67,6 +67,8 @@ def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
     assert (
         line(generated(), NAMES, batch_size=8)["batch_size"] == 8
     )  # of whose time the seconds are
+    cut = replace(generated(), source_cut=True)
+    assert line(cut, NAMES) == line(generated(), NAMES) | {"source_cut": True}
     with_grid = line(generated(), NAMES, trace=True)
     assert with_grid["grid"] == [
         {"start": 0, "tokens": [5, 6, 1]},

@@ -334,6 +334,8 @@ def test_thresholds_are_fitted_to_right_answers_and_told_in_the_manifest(place):
     assert "5 records cannot carry a threshold" in told
     fitted = read_json(place / "out.manifest.json")["settings"]["rows"]["thresholds"]
     assert fitted[1:] == [2, 2], "no record has a value of these keys"
+    *_, left_out = (line for line in told.splitlines() if "are left out" in line)
+    assert left_out.endswith(": food, stars")
     refused(*again_with(place, *few, place / "docs.jsonl"))
 
 

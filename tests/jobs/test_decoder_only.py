@@ -100,9 +100,11 @@ def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its
     options = ("--device", "cpu", "--max-tokens", "4", "--json")
     words = ("generate", "--text", SOURCES[0], "--model", model, *options)
     plain, chat = (
-        run(*words, *more, "--set", "trace=true").stdout for more in ((), ("--chat",))
+        run(*words, *more, "--set", "trace=true") for more in ((), ("--chat",))
     )
-    assert plain != chat
+    assert plain.stdout != chat.stdout
+    hinted = ["which --chat uses" in made.stderr for made in (plain, chat)]
+    assert hinted == [True, False]
     data = write_lines(tmp_path / "d.jsonl", {"source": "a"})
     run("generate", data, *words[3:], "--chat", "--out", tmp_path / "o.jsonl")
     asked = read_json(tmp_path / "o.manifest.json")["settings"]
