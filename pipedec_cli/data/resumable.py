@@ -151,9 +151,7 @@ def settings_diff(
     new = _settings_of(now)
     for name in {**new, **old}:
         if name not in free and old.get(name) != new.get(name):
-            was = _value_in_words(old.get(name))
-            is_now = _value_in_words(new.get(name))
-            yield f"{spell(name)} was {was} and is now {is_now}"
+            yield _difference(spell(name), old.get(name), new.get(name))
     for name in ("model", "drafter"):
         if _sha256(before.get(name)) != _sha256(now.get(name)):
             yield f"the {name} changed"
@@ -161,6 +159,18 @@ def settings_diff(
     is_same_limit = old.get("limit") == new.get("limit")
     if is_same_limit and _data_hashes(before) != _data_hashes(now):
         yield "the data changed"
+
+
+def _difference(name: str, was: Any, is_now: Any) -> str:
+    """How a setting differs, in words; of a setting with parts, which parts do. A hash says nothing to a reader."""
+    if not isinstance(was, dict) or not isinstance(is_now, dict):
+        return f"{name} was {_value_in_words(was)} and is now {_value_in_words(is_now)}"
+    parts = []
+    for part in {**is_now, **was}:
+        if part != "sha256" and was.get(part) != is_now.get(part):
+            parts.append(_difference(part, was.get(part), is_now.get(part)))
+    changed = f"the {name} changed"
+    return f"{changed} ({', '.join(parts)})" if parts else changed
 
 
 def _settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -269,6 +269,11 @@ def test_what_differs_is_named_for_a_manifest_of_an_unknown_make_and_for_other_v
         "the model changed",
         "the data changed",
     ]
+    rows = [{"count": count, "sha256": f"hash {count}"} for count in (2, 3)]
+    was, is_now = ({"settings": {"rows": each}} for each in rows)
+    assert [*settings_diff(was, is_now)] == [
+        "the rows changed (count was 2 and is now 3)"
+    ]
     now = {**MANIFEST, "versions": {"torch": "3.0", "pipedec": "1"}}
     assert begin(tmp_path).version_changes(now) == [
         "torch 2.0 → 3.0",
