@@ -1,6 +1,7 @@
 """One model for any schema, on the command line: sets are segmented, a model is taught to answer, and is asked."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -101,31 +102,49 @@ def test_values_that_do_not_stand_in_their_text_are_counted(place):
     assert f"{count} values in {len(records)} records are not learnt" in said
 
 
-def test_a_report_compares_it_with_the_model_that_it_was(place):
-    targets = [{"name": name, "open": False} for name in ("Aromi", "Mill", "Vaults")]
-    lines = [{"source": f"{t['name']} is closed.", "target": t} for t in targets]
-    data = write_lines(place / "closed.jsonl", *lines)
-    (place / "closed.schema.json").write_text(json.dumps(PLACE))
-    model = ("--model", place / "taught", "--workspace", place / "workspace")
-    reported(data, *model)
-    _, entries = report_of(place / "workspace")
+@pytest.fixture
+def beside(place, monkeypatch):
+    """The tests run beside the models, and the records of a report with their schema."""
+    monkeypatch.chdir(place)
+    rows = []
+    for name in ("Aromi", "Mill", "Vaults"):
+        target = {"name": name, "open": False}
+        rows.append({"source": f"{name} is closed.", "target": target})
+    write_lines("closed.jsonl", *rows)
+    Path("closed.schema.json").write_text(json.dumps(PLACE))
+
+
+def test_a_report_compares_it_with_the_model_that_it_was(beside):
+    given = "closed.jsonl --model taught --workspace workspace"
+    reported(*given.split())
+    _, entries = report_of(Path("workspace"))
     assert [*entries] == ["untrained", "taught"]
+    untrained = entries["untrained"]
     # Both are asked as the taught model was.
-    assert options_of(entries["untrained"]).endswith("--chat")
-    for name, asked in (("untrained", "model"), ("taught", "taught")):
-        entry = entries[name]
-        assert str(place / asked) in entry["command"]
+    assert "--chat" in options_of(untrained)
+    for entry in entries.values():
         assert entry["quality"]["counts"]["examples"] == 3
         # Timed rows have the answers that written ones have.
         [timed] = entry["speed"]
         assert timed["decoder_calls"] == entry["totals"]["steps"]
-    reported(data, *model, "--baseline", place / "taught")
-    refused("report", data, *model, "--baseline", place / "nothing")
-    refused("report", data, *model, "--delays", 1)
-    refused("report", data, *model, "--compare", "exact-source")
-    refused("report", *model)
-    refused("report", place / "sets" / "songs.jsonl", *model)
-    refused("report", place / "sets", *model)
+    reported(*given.split(), "--baseline", "taught")
+    _, entries = report_of(Path("workspace"))
+    assert "--model taught" in entries["untrained"]["command"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "closed.jsonl --baseline nothing",
+        "closed.jsonl --delays 1",
+        "closed.jsonl --compare exact-source",
+        "sets/songs.jsonl",
+        "sets",
+        "",
+    ],
+)
+def test_a_report_of_questions_is_on_one_set_with_its_schema(beside, wrong):
+    refused("report", *wrong.split(), "--model", "taught")
 
 
 def test_without_questions_it_is_refused(place):
