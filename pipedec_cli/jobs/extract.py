@@ -61,14 +61,15 @@ class Extraction(Generic[Value_co]):
     truncated: str | None = None
 
     def _repr_html_(self) -> str:
-        """For notebooks: each value with its confidence and where it stands, then what is violated."""
+        """For notebooks: each value with its confidence and where it stands, then what is missing and what is violated."""
         sure = by_path(self.confidence)
         places = by_path(self.spans)
         rows = []
         for keys, value in by_path(self.fields).items():
             rows.append((path_name(keys), value, sure.get(keys), places.get(keys)))
         heads = ("key", "value", "confidence", "where")
-        return table(heads, rows) + listed(self.violations)
+        lacking = [f"{key}: the text does not say it" for key in self.missing]
+        return table(heads, rows) + listed([*lacking, *self.violations])
 
 
 @overload

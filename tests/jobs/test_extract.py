@@ -197,9 +197,10 @@ def test_a_notebook_shows_keys_values_confidence_and_places_as_text():
         spans={"a<": [[0, 3]], "at": {"n": None}, "tags": [[[1, 2], [4, 5]], None]},
         probabilities={},
         violations=("at: <i>",),
-        missing={},
+        missing={"at.n": 0.9},
     )
     shown = made._repr_html_()
+    assert "<li>at.n: the text does not say it</li>" in shown
     assert shown.count("<tr>") == 5
     for cell in (
         "a&lt;",
