@@ -157,7 +157,7 @@ def require_model(name: str) -> bool:
     require_ended(folder)
     require_whole(folder)
     if (folder / TRAINING_FILE).exists() and not is_model(folder):
-        raise unended(folder, "pipedec train", "its --out and its settings")
+        raise unended(folder, "pipedec train", "its --out and settings")
     if not (folder / "config.json").exists():
         what = (
             f"cannot load the checkpoint {name}: not a model; it holds no config.json"

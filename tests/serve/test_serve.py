@@ -502,7 +502,7 @@ def test_what_was_streamed_is_never_taken_back(texts, delay, stops, rule):
             "modalities is not served: answers are texts",
         ),
         ({"max_tokens": 0}, "max_tokens: Expected `int` >= 1"),
-        ({"prompt": " "}, "prompt: Expected"),
+        ({"prompt": " "}, "prompt: the text is blank"),
         ({"prompt": "name[ " * 2_000}, "the text is too long.*; send a shorter text"),
         ({"extra_body": {"colour": 1}}, "no parameter 'colour'; leave it out"),
         ({"extra_body": {"maxtokens": 1}}, "no parameter 'maxtokens'; send max_tokens"),

@@ -146,7 +146,8 @@ class Panels:
         """Pack a matrix [outputs, inputs] as this kind: bfloat16 for the kind of bfloat16, else float32."""
         outputs, inputs = matrix.shape
         stride = kernels.panel_words(kind, inputs)
-        words = torch.empty(kernels.panels(outputs) * stride, dtype=torch.int32)
+        # A panel may be higher than this way needs: then some words are not written.
+        words = torch.zeros(kernels.panels(outputs) * stride, dtype=torch.int32)
         kernels.pack(model, kind, matrix, words.data_ptr(), stride)
         return cls(kernels, model, kind, words, (outputs, inputs))
 
