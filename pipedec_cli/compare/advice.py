@@ -225,6 +225,33 @@ def advise(
     return replace(advice, cautions=(*advice.cautions, *faults))
 
 
+def advise_taught(taught: Entry, untrained: Entry, metric: str) -> Advice:
+    """Say whether to take a model that was taught to answer questions, by how much better it answers than it did.
+
+    Its speed says little: both models are decoded in the same way.
+    """
+    difference = taught.quality.differences.get(metric)
+    if difference is None:
+        return Advice("unclear", "No advice: there are no right answers.")
+    if difference.low is None:  # a single example
+        return Advice("unclear", _TOO_FEW)
+    interval = f"{difference.low:+.1f} to {difference.high:+.1f}"
+    change = f"{LABELS[metric]} {difference.value:+.1f} ({interval})"
+    if not difference.excludes_zero:
+        text = f"No advice: {change} may be chance. Compare on more examples."
+        return Advice("unclear", text)
+    if difference.value < 0:
+        text = f"Stay with the model that was not taught, for such data: {change}. Teach it some records of their sort."
+        return Advice("no-gain", text)
+    text = f"Take the taught model (`{taught.command}`): {change}."
+    faults = [each.faults_in_words for each in (untrained, taught)]
+    named = zip((untrained.name, taught.name), faults, strict=True)
+    cautions = [f"{name}: {words}." for name, words in named if words]
+    return Advice(
+        "take", text, tuple(cautions), entry=taught.name, command=taught.command
+    )
+
+
 def _unfit(
     tried: Sequence[Entry], baseline: Entry, called: str, *, any_useful: bool
 ) -> Advice:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from msgspec import to_builtins
 
-from pipedec_cli.compare.advice import Advice, advise, exact_advice
+from pipedec_cli.compare.advice import Advice, advise, advise_taught, exact_advice
 from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.compare.machine import Machine
 from pipedec_cli.compare.peers import Absent
@@ -26,6 +26,8 @@ from pipedec_cli.metrics.scoring import Scored
 
 #: The name of the baseline where there is no sequential model.
 WAITING: Final = "waiting schedule"
+#: The name of a baseline that is a model as it was before it was taught questions.
+UNTRAINED: Final = "untrained"
 #: The numbers of target subsequences in the paper's figures; targets with `MANY` or
 #: more share a row.
 PAPER_SIZES: Final = range(2, 10)
@@ -398,6 +400,9 @@ def _advice(
 ) -> Advice:
     """What to do, with a sentence on exact mode and on a baseline that is missing."""
     first, *others = entries
+    if first.name == UNTRAINED:
+        (taught,) = others
+        return advise_taught(taught, first, metric)
     tried = [
         entry
         for entry in others

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pipedec_cli.compare.comparison import (
+    UNTRAINED,
     WAITING,
     Report,
     Sample,
@@ -51,7 +52,6 @@ from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.pages import page_at
 from pipedec_cli.jobs.report_settings import REPEATS, ReportSettings
 from pipedec_cli.jobs.report_taught import (
-    UNTRAINED,
     asked_settings,
     check_taught,
     is_taught,

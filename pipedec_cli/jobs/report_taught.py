@@ -7,7 +7,6 @@ sets.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.resumable import Artifact
@@ -16,9 +15,6 @@ from pipedec_cli.data.trained import require_model, trained_as
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import find_model
 from pipedec_cli.jobs.report_settings import ReportSettings
-
-#: The name of the entry of the model that was not taught.
-UNTRAINED: Final = "untrained"
 
 
 def is_taught(settings: ReportSettings) -> bool:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipedec_cli.compare.advice import advise, exact_advice
+from pipedec_cli.compare.advice import advise, advise_taught, exact_advice
 from pipedec_cli.compare.entry import Quality, TextAgreement, Totals
 from pipedec_cli.compare.timing import Gain
 from pipedec_cli.metrics.differences import Difference
@@ -329,3 +329,23 @@ def test_the_fastest_exact_mode_with_the_same_texts_is_named_if_it_is_faster():
     assert exact_advice([slow, unsure, other], MODEL) == ""
     good = [in_exact_mode("source", 1.4, 1.3), in_exact_mode("jacobi", 1.6, 1.5)]
     same_words(exact_advice([slow, *good, other], MODEL))
+
+
+@pytest.mark.parametrize(
+    ("quality", "spread", "verdict"),
+    [
+        (9.0, 2.0, "take"),
+        (-9.0, 2.0, "no-gain"),
+        (1.0, 2.0, "unclear"),
+        (9.0, None, "unclear"),
+        (None, None, "unclear"),
+    ],
+)
+def test_a_taught_model_is_judged_by_its_answers_however_fast_it_is(
+    quality, spread, verdict
+):
+    taught = tried(quality=quality, spread=spread, speedup=0.9)
+    advice = advise_taught(taught, entry("untrained"), "rougeL")
+    assert advice.verdict == verdict
+    assert (advice.command is not None) == (verdict == "take")
+    same_words(advice.text)
