@@ -220,9 +220,14 @@ def advise(
     else:
         question = _Question.of(tried, baseline, called, metric, subsequences)
         advice = _of_useful(useful, question)
-    useless = [entry for entry in (baseline, *tried) if entry.faults]
-    faults = [f"{entry.name}: {entry.faults_in_words}." for entry in useless]
-    return replace(advice, cautions=(*advice.cautions, *faults))
+    return replace(advice, cautions=(*advice.cautions, *_faults(baseline, *tried)))
+
+
+def _faults(*entries: Entry) -> Iterator[str]:
+    """A sentence for each entry whose texts are useless: its name, and why."""
+    for entry in entries:
+        if entry.faults:
+            yield f"{entry.name}: {entry.faults_in_words}."
 
 
 def advise_taught(taught: Entry, untrained: Entry, metric: str) -> Advice:
@@ -244,12 +249,8 @@ def advise_taught(taught: Entry, untrained: Entry, metric: str) -> Advice:
         text = f"Stay with the model that was not taught, for such data: {change}. Teach it some records of their sort."
         return Advice("no-gain", text)
     text = f"Take the taught model (`{taught.command}`): {change}."
-    faults = [each.faults_in_words for each in (untrained, taught)]
-    named = zip((untrained.name, taught.name), faults, strict=True)
-    cautions = [f"{name}: {words}." for name, words in named if words]
-    return Advice(
-        "take", text, tuple(cautions), entry=taught.name, command=taught.command
-    )
+    cautions = tuple(_faults(untrained, taught))
+    return Advice("take", text, cautions, entry=taught.name, command=taught.command)
 
 
 def _unfit(

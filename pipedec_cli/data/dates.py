@@ -115,9 +115,10 @@ def dates_in(text: str) -> list[Quantity]:
     """The dates of a text; values are like "2026-03-12".
 
     Where day and month could change places, the other dates of the text decide, or a
-    form such as MM/DD/YYYY in it. If they do not, there are two values, the first with the day first. A day and month without
-    a year has no value, unless all other dates of the text are of one year, which is
-    then its year. Years of two digits are 1969 to 2068, as in POSIX.
+    form such as MM/DD/YYYY in it. If they do not, there are two values, the first with
+    the day first. A day and month without a year has no value, unless all other dates
+    of the text are of one year, which is then its year. Years of two digits are 1969 to
+    2068, as in POSIX.
     """
     dates = list(_possible_dates(text))
     first = _first_shown(dates) or _first_told(text)

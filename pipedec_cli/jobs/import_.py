@@ -24,7 +24,7 @@ from pipedec_cli.data.importers import (
 )
 from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.paper import RECIPES, TARGET_LENGTHS
-from pipedec_cli.data.reading import real, require_place, require_writable
+from pipedec_cli.data.reading import is_same_place, require_place, require_writable
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import (
     describe_targets,
@@ -188,7 +188,7 @@ def _keep_inputs(settings: ImportSettings, path: Path) -> None:
     """A `UserError` if a file would be written over an input, or into its folder."""
     for given in filter(None, (Path(settings.location), settings.targets)):
         written = path.parent if given.is_dir() else path
-        if given.exists() and real(written) == real(given):
+        if is_same_place(given, written):
             over = "into the folder" if given.is_dir() else "over the file"
             what = f"would be written {over} that is read"
             raise UserError(what, where=path, todo="give another place as --out")

@@ -443,11 +443,7 @@ def compare(
     scored = list(qualities[planned[0].name].values())[-1].scored
     assert scored is not None
     records = _to_time(settings, scored)
-    entries = []
-    for entry in planned:
-        assert isinstance(entry.runner, EngineRunner), "it is one of ours"
-        sources = [entry.runner.read(record.source) for record in records]
-        entries.append(replace(entry, sources=sources))
+    entries = _with_sources(planned, records)
     baseline = planned[0].runs[0]
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     checkpoint = baseline.decoder.checkpoint
@@ -480,6 +476,19 @@ def compare(
         paper=_paper(settings),
     )
     return files, report
+
+
+def _with_sources(entries: Sequence[Entry], records: Sequence[Record]) -> list[Entry]:
+    """The entries with the sources that are timed. Entries of one decoder share its ids."""
+    read: dict[Decoder, list[list[int]]] = {}
+    filled = []
+    for entry in entries:
+        assert isinstance(entry.runner, EngineRunner), "it is one of ours"
+        decoder = entry.runs[0].decoder
+        if decoder not in read:
+            read[decoder] = [entry.runner.read(record.source) for record in records]
+        filled.append(replace(entry, sources=read[decoder]))
+    return filled
 
 
 def _paper(settings: ReportSettings) -> PaperFigures | None:

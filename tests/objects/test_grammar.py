@@ -226,8 +226,8 @@ def test_the_tokens_are_spelled_while_no_other_thread_tokenizes():
     tokenizer = Occupied(words_tokenizer(60))
     codec = TextCodec(tokenizer, "", 99, END)
     with ThreadPoolExecutor() as pool:
-        pool.submit(codec.ids, ["12"])
-        pool.submit(spelled, tokenizer)
+        calls = pool.submit(codec.ids, ["12"]), pool.submit(spelled, tokenizer)
+    assert all(call.result() for call in calls)
     assert not tokenizer.overlapped
 
 
