@@ -10,6 +10,7 @@ from typing import Final, Literal
 from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.compare.expected_calls import FEW_SUBSEQUENCES, WORTHWHILE
 from pipedec_cli.data.predictions import limit_options
+from pipedec_cli.metrics.differences import Difference
 from pipedec_cli.metrics.failures import Failures
 from pipedec_cli.metrics.scoring import LABELS
 
@@ -230,20 +231,23 @@ def _faults(*entries: Entry) -> Iterator[str]:
             yield f"{entry.name}: {entry.faults_in_words}."
 
 
-def advise_taught(taught: Entry, untrained: Entry, metric: str) -> Advice:
+def advise_taught(
+    taught: Entry, untrained: Entry, difference: Difference | None, metric: str
+) -> Advice:
     """Say whether to take a model that was taught to answer questions, by how much better it answers than it did.
 
-    Its speed says little: both models are decoded in the same way.
+    `untrained` is the model that it was, in the way in which it answers best, and the
+    `difference` is that to it. Speed says little: who teaches a model wants better
+    answers.
     """
-    difference = taught.quality.differences.get(metric)
     if difference is None:
         return Advice("unclear", "No advice: there are no right answers.")
     if difference.low is None:  # a single example
         return Advice("unclear", _TOO_FEW)
     interval = f"{difference.low:+.1f} to {difference.high:+.1f}"
-    change = f"{LABELS[metric]} {difference.value:+.1f} ({interval})"
+    change = f"{LABELS[metric]} {difference.value:+.1f} ({interval}) against {untrained.name}"
     if not difference.excludes_zero:
-        text = f"No advice: {change} may be chance. Compare on more examples."
+        text = f"No advice: {change}, which may be chance. Compare on more examples."
         return Advice("unclear", text)
     if difference.value < 0:
         text = f"Stay with the model that was not taught, for such data: {change}. Teach it some records of their sort."

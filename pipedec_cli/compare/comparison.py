@@ -22,12 +22,14 @@ from pipedec_cli.data.errors import many
 from pipedec_cli.data.paper import PaperFigures
 from pipedec_cli.data.records import Generated
 from pipedec_cli.metrics.measure import Measure, record_beside
-from pipedec_cli.metrics.scoring import Scored
+from pipedec_cli.metrics.scoring import Scored, compare_runs
 
 #: The name of the baseline where there is no sequential model.
 WAITING: Final = "waiting schedule"
 #: The name of a baseline that is a model as it was before it was taught questions.
 UNTRAINED: Final = "untrained"
+#: The name of the entry in which this model writes its objects in the ordinary way.
+IN_ONE_GO: Final = "JSON in one go"
 #: The numbers of target subsequences in the paper's figures; targets with `MANY` or
 #: more share a row.
 PAPER_SIZES: Final = range(2, 10)
@@ -395,14 +397,25 @@ def assemble(
     )
 
 
+def _advice_on_taught(entries: Sequence[Entry], metric: str) -> Advice:
+    """Whether to take a model that was taught to answer questions: it is set against the best of the ways without a training."""
+    first, taught, *ordinary = entries
+
+    def quality(entry: Entry) -> float:
+        return _scored(entry).scores.values[metric] or 0.0
+
+    best = max((first, *ordinary), key=quality)
+    differences = compare_runs(_scored(taught), _scored(best))
+    return advise_taught(taught, best, differences.get(metric), metric)
+
+
 def _advice(
     entries: Sequence[Entry], called: str, metric: str, subsequences: float | None
 ) -> Advice:
     """What to do, with a sentence on exact mode and on a baseline that is missing."""
     first, *others = entries
     if first.name == UNTRAINED:
-        (taught,) = others
-        return advise_taught(taught, first, metric)
+        return _advice_on_taught(entries, metric)
     tried = [
         entry
         for entry in others

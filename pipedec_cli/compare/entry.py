@@ -82,7 +82,7 @@ def _rouge_l(text: str, wanted: str) -> float:
     return values[Rouge.columns.index(Rouge.primary)]
 
 
-Role = Literal["baseline", "pipelined", "exact", "peer"]
+Role = Literal["baseline", "pipelined", "exact", "ordinary", "peer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Entry:
             usual = baseline.timings[size].outputs
             agreement = TokenAgreement.between(timings[size].outputs, usual)
             return replace(entry, agreement=agreement)
-        if self.delay == "together":
+        if self.role != "pipelined" or self.delay == "together":
             return entry
         outputs = next(iter(timings.values())).outputs
         exhausted = sum(output.row_budget_exhausted for output in outputs)

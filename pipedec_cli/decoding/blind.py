@@ -29,7 +29,7 @@ def blind_decoder(
     parts of the source. A decoder that shares the engines of `plain` takes over what
     these have read.
     """
-    _refuse_others(plain)
+    require_ordinary(plain)
     own = replace(plain.checkpoint)  # which ends its texts in another way
     plan = BlindPlan(own, plain.text, rows, template, chat, grounded=grounded)
     check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
@@ -51,7 +51,7 @@ def plan_of(decoder: Decoder) -> BlindPlan:
     return decoder.blind
 
 
-def _refuse_others(plain: Decoder) -> None:
+def require_ordinary(plain: Decoder) -> None:
     """Raise a UserError unless `plain` is an ordinary decoder-only model: one that reads a prompt and writes one text."""
     name = plain.checkpoint.name
     backbone = plain.checkpoint.backbone

@@ -49,6 +49,7 @@ from pipedec_cli.pipeline.grid import (
 )
 
 if TYPE_CHECKING:
+    from pipedec_cli.decoding.whole import WholePlan, WholeReader
     from pipedec_cli.objects.rows import BlindPlan
 
 
@@ -179,7 +180,7 @@ class Decoder:
         return FieldCodec(self.text, fields) if fields else None
 
     @cached_property
-    def plan(self) -> TextPlan | FieldPlan | BlindPlan:
+    def plan(self) -> TextPlan | FieldPlan | BlindPlan | WholePlan:
         """What says which rows are written and how: a row for each field if it was trained for that, else rows of text."""
         if self.fields is not None and self.checkpoint.together:
             return FieldPlan(self.checkpoint, self.fields)
@@ -187,7 +188,7 @@ class Decoder:
         return TextPlan(self.checkpoint, self.fields if is_trained_here else None)
 
     @cached_property
-    def reader(self) -> TextReader | ObjectReader:
+    def reader(self) -> TextReader | ObjectReader | WholeReader:
         """What makes a text or an object of a finished grid."""
         if self.fields is None:
             return TextReader(self.checkpoint, self.text)

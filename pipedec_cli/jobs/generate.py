@@ -80,10 +80,10 @@ def _prompt(settings: GenerateSettings, decoder: Decoder, inputs: Inputs) -> str
     source = next(iter(inputs.read())).source
     if settings.chunk:
         source = decoder.chunks(settings.chunk).cut(source)[0].text
-    assert decoder.blind is not None, "settings for other rows are refused"
     text = decoder.text
     parts = [text.written(text.source(source)[0])]
-    for number, row in enumerate(decoder.blind.known, start=1):
+    rows = decoder.blind.known if decoder.blind else ()
+    for number, row in enumerate(rows, start=1):
         parts.append(f"--- row {number}\n{text.written(row)}")
     return "\n".join(parts)
 
@@ -115,7 +115,16 @@ def _check_blind(settings: GenerateSettings) -> None:
         raise UserError("examples do not go into a chat", todo=todo)
     if not settings.is_blind:
         what = "is for --schema, --fields, --shots and --ask"
-        settings.refuse("calibrate", "prior", "show_prompt", what=what)
+        settings.refuse("calibrate", "prior", "show_prompt", "whole", what=what)
+    if settings.whole:
+        what = "is for rows of their own, and JSON in one go (`whole`) is a single row"
+        settings.refuse(
+            *("shots", "ask", "calibrate", "prior", "grounded", "confidence", "chunk"),
+            what=what,
+        )
+        if settings.schema is None:
+            what = "JSON in one go (`whole`) is held to a JSON Schema"
+            raise UserError(what, todo="give its file with --schema")
 
 
 def next_commands(settings: GenerateSettings, out: Path) -> str:

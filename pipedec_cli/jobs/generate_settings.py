@@ -94,6 +94,9 @@ class GenerateSettings(WorkflowSettings):
         False,
         "Subtract from the score of a choice what it scores behind an empty text.",
     )
+    whole: bool = key(
+        False, "Write an object as JSON in one go, under a grammar of its schema."
+    )
     show_prompt: bool = _asking(
         False, "Print what the model reads for the first source, and end."
     )

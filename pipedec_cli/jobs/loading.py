@@ -346,6 +346,8 @@ def load_model(settings: GenerateSettings, listen: Listen = silent) -> Decoder:
     """
     if settings.exact:
         decoder = _exact_decoder(settings, settings.exact)
+    elif settings.whole:
+        decoder = _whole_decoder(settings)
     elif settings.is_blind:
         decoder = _blind_decoder(settings, listen)
     else:
@@ -462,6 +464,19 @@ def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
     elif settings.prior:
         find_priors(decoder)
     return decoder
+
+
+def _whole_decoder(settings: GenerateSettings) -> Decoder:
+    """The decoder of objects that are written as JSON in one go."""
+    from pipedec_cli.decoding.whole import whole_decoder
+
+    rows = blind_rows(settings)  # faults in files come before the weights
+    return whole_decoder(
+        load_decoder(settings),
+        rows,
+        template=settings.prompt_template,
+        chat=settings.chat,
+    )
 
 
 def _fitted_records(

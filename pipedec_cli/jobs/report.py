@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pipedec_cli.compare.comparison import (
+    IN_ONE_GO,
     UNTRAINED,
     WAITING,
     Report,
@@ -54,6 +55,7 @@ from pipedec_cli.jobs.report_settings import REPEATS, ReportSettings
 from pipedec_cli.jobs.report_taught import (
     asked_settings,
     check_taught,
+    in_one_go,
     is_taught,
     untrained,
 )
@@ -222,9 +224,9 @@ def _entries(settings: ReportSettings, ways: Sequence[Way]) -> list[Entry]:
 def _plan_taught(
     settings: ReportSettings, asked: GenerateSettings
 ) -> tuple[list[Entry], str]:
-    """An entry for a model that was taught to answer questions, and one before it for the model that it was.
+    """Entries for the model that a taught one was, for the taught one, and for the ordinary way without a training.
 
-    Both are asked in the same way, that of the taught model.
+    The first two are asked the same questions, in the way of the taught model.
     """
     from pipedec_cli.decoding.blind import plan_of
 
@@ -232,10 +234,14 @@ def _plan_taught(
     before = untrained(settings)
     asked_alike = replace(asked, model=before, chat=plan_of(taught).chat)
     untaught = load_model(asked_alike)
-    ways = (
+    ways = [
         Way(UNTRAINED, "baseline", asked_alike, untaught),
         Way("taught", "pipelined", asked, taught),
-    )
+    ]
+    ordinary = in_one_go(untaught, chat=plan_of(taught).chat)
+    if ordinary is not None:
+        at_once = replace(asked_alike, whole=True, confidence=False)
+        ways.append(Way(IN_ONE_GO, "ordinary", at_once, ordinary))
     return _entries(settings, ways), "the same model untrained"
 
 

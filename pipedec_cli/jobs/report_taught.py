@@ -4,17 +4,23 @@ Its data are one set: records with the JSON Schema of their objects, as `segment
 sets.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.resumable import Artifact
 from pipedec_cli.data.sets import record_sets, refuse_sets
 from pipedec_cli.data.trained import require_model, trained_as
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import find_model
 from pipedec_cli.jobs.report_settings import ReportSettings
+
+if TYPE_CHECKING:
+    from pipedec_cli.decoding.decoder import Decoder
 
 
 def is_taught(settings: ReportSettings) -> bool:
@@ -51,6 +57,18 @@ def asked_settings(
 ) -> GenerateSettings:
     """The settings of `generate` by which the taught model answers the keys of the data's schema."""
     return replace(usual, fields=_schema(settings), confidence=True)
+
+
+def in_one_go(untaught: Decoder, chat: bool) -> Decoder | None:
+    """The model that was taught as it was, which writes an object as JSON in one go; None, with a warning, if its schema has no grammar."""
+    from pipedec_cli.decoding.blind import plan_of
+    from pipedec_cli.decoding.whole import whole_decoder
+
+    try:
+        return whole_decoder(untaught, plan_of(untaught).rows, chat=chat)
+    except UserError as error:
+        log.warning(f"{error.where} {error.what}; it is left out")
+        return None
 
 
 def _schema(settings: ReportSettings) -> str:

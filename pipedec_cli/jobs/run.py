@@ -26,6 +26,7 @@ from pipedec_cli.decoding.batch_size import choose_batch_size
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.decoding.exact import measured
 from pipedec_cli.decoding.plans import TextPlan
+from pipedec_cli.decoding.whole import WholePlan
 from pipedec_cli.events import Generating, Listen, shown
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.settings import spelled
@@ -256,6 +257,8 @@ def _resolved(
     used |= decoder.text.described
     if decoder.blind:
         used["rows"] = decoder.blind.described
+    if isinstance(decoder.plan, WholePlan):
+        used["whole"] = decoder.plan.sha256
     return used | {
         "dtype": decoder.dtype,
         "device": decoder.checkpoint.device.type,
@@ -289,7 +292,7 @@ def _resolved_schedule(method: Method) -> dict[str, Any]:
 def _is_grounded(decoder: Decoder) -> bool:
     """Whether values are parts of the source."""
     plan = decoder.plan
-    return not isinstance(plan, TextPlan) and plan.grounded
+    return not isinstance(plan, TextPlan | WholePlan) and plan.grounded
 
 
 #: Characters of a source in the heading of the live view.

@@ -221,6 +221,18 @@ def plain_grammar(
     return "\n".join([_HEAD, f"start: (/ ?/ REST0){optional}", *lines])
 
 
+def json_grammar(schema: Mapping[str, Any]) -> str:
+    """The grammar of a text that is JSON and holds to a JSON Schema, as far as llguidance knows its keywords."""
+    options = {
+        "item_separator": ", ",
+        "key_separator": ": ",
+        "whitespace_flexible": False,
+        "lenient": True,
+    }
+    held = json.dumps({**schema, "x-guidance": options})
+    return "\n".join((_HEAD, "start: / ?/ value", f"value: %json {held}"))
+
+
 def _pair(number: int, field: Field, key: str, texts: Sequence[str]) -> Iterator[str]:
     """The lines of the grammar for field number `number`: PAIR is its key and value, and TEXT the value without a lone ;."""
     keywords = tuple(pair for pair in field.keywords if pair[0] not in OF_NUMBERS)

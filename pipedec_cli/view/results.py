@@ -79,7 +79,7 @@ def show_scores(
         notes.append(f"the same prediction in both: {same:,} of {len(runs[0].items):,}")
     sheets.append(_failure_sheet(runs))
     if any(run.parts for run in runs):
-        sheets.append(_key_sheet(runs))
+        sheets.append(_key_sheet(runs, _names(runs)))
     for run in runs:
         sheets += reliability_sheets(run.run.name, [("", run)])
     console = make_console(stderr=False)
@@ -133,12 +133,12 @@ def _failure_sheet(runs: Sequence[Scored]) -> Sheet:
     return Sheet("", headings, side_by_side(columns))
 
 
-def _key_sheet(runs: Sequence[Scored]) -> Sheet:
-    """The scores of each key of the objects; of two runs the first metric alone."""
+def _key_sheet(runs: Sequence[Scored], names: Row, title: str = "") -> Sheet:
+    """The scores of each key of the objects; of several runs, which have `names`, the first metric alone."""
     measure = runs[0].scores.measure
     right = measure.counted[-1]
     if len(runs) > 1:
-        columns = _names(runs)
+        columns = names
         metrics = [measure.primary]
     else:
         columns = ("F1", "P", "R", "exact")
@@ -156,7 +156,19 @@ def _key_sheet(runs: Sequence[Scored]) -> Sheet:
         rows.append((*row, f"{total:,.0f}"))
     sections, notes = first_rows(rows)
     headings = (*columns, right.replace("_", " "))
-    return Sheet("", headings, sections, notes=notes, corner="key")
+    return Sheet(title, headings, sections, notes=notes, corner="key")
+
+
+def _by_key(report: Report) -> list[Sheet]:
+    """The table of each decoder's scores by key of the objects; [] for texts."""
+    runs = {}
+    for entry in report.entries:
+        if entry.quality.scored and entry.quality.scored.parts:
+            runs[entry.name] = entry.quality.scored
+    if len(runs) < 2:
+        return []
+    title = f"{LABELS[report.metric]} by key"
+    return [_key_sheet([*runs.values()], tuple(runs), title)]
 
 
 def _names(runs: Sequence[Scored]) -> Row:
@@ -368,6 +380,7 @@ def report_sheets(report: Report) -> list[Sheet]:
         sheets.append(_by_delay(report))
     if any(report.by_subsequences.values()):
         sheets.append(_by_subsequences(report))
+    sheets += _by_key(report)
     for entry in report.pipelined:
         runs = []
         for split, quality in report.qualities(entry).items():

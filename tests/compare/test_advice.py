@@ -345,7 +345,8 @@ def test_a_taught_model_is_judged_by_its_answers_however_fast_it_is(
     quality, spread, verdict
 ):
     taught = tried(quality=quality, spread=spread, speedup=0.9)
-    advice = advise_taught(taught, entry("untrained"), "rougeL")
+    change = taught.quality.differences.get("rougeL")
+    advice = advise_taught(taught, entry("untrained"), change, "rougeL")
     assert advice.verdict == verdict
     assert (advice.command is not None) == (verdict == "take")
     same_words(advice.text)

@@ -118,7 +118,7 @@ def test_a_report_compares_it_with_the_model_that_it_was(beside):
     given = "closed.jsonl --model taught --workspace workspace"
     reported(*given.split())
     _, entries = report_of(Path("workspace"))
-    assert [*entries] == ["untrained", "taught"]
+    assert [*entries] == ["untrained", "taught", "JSON in one go"]
     untrained = entries["untrained"]
     # Both are asked as the taught model was.
     assert "--chat" in options_of(untrained)
@@ -127,6 +127,17 @@ def test_a_report_compares_it_with_the_model_that_it_was(beside):
         # Timed rows have the answers that written ones have.
         [timed] = entry["speed"]
         assert timed["decoder_calls"] == entry["totals"]["steps"]
+        assert {*entry["quality"]["parts"]} == {"name", "open"}
+    at_once = options_of(entries["JSON in one go"])
+    assert "--set whole=true" in at_once
+    assert "/model " in at_once
+    table = Path("workspace/report/report.md").read_text().partition("by key")[2]
+    assert "| key | untrained | taught | JSON in one go |" in table
+    again = "again.jsonl"
+    run("generate", *at_once.split(), "--out", again, "--device", "cpu")
+    kept = [line["fields"] for line in lines_of(again)]
+    [written] = Path("workspace").glob("generations/model-closed-*.jsonl")
+    assert kept == [line["fields"] for line in lines_of(written)]
     reported(*given.split(), "--baseline", "taught")
     _, entries = report_of(Path("workspace"))
     assert "--model taught" in entries["untrained"]["command"]
@@ -174,3 +185,55 @@ def test_a_teacher_writes_the_answers_to_a_schema(place):
     assert checkpoint.questions
     sets = ("train", place / "data", "--teacher", place / "model", *TRAINING)
     refused(*sets, "--workspace", place / "workspace", "--out", place / "none")
+
+
+def whole(place, *more):
+    given = ("--text", "Aromi is closed.", "--model", place / "model")
+    return ("generate", *given, "--set", "whole=true", "--device", "cpu", *more)
+
+
+def test_an_object_is_written_as_json_in_one_go(place, monkeypatch):
+    monkeypatch.chdir(place)
+    schema = ("--schema", place / "sets" / "places" / "schema.json")
+    shown = run(*whole(place, *schema, "--show-prompt")).stdout
+    assert '"name", "open"' in shown
+    assert "--- row" not in shown
+    # Files tell schemas with the same keys apart.
+    lines_of_each = []
+    for kind in ("boolean", "integer"):
+        named = {"name": {"enum": ["a"]}, "open": {"type": kind}}
+        Path("own.json").write_text(json.dumps({"properties": named}))
+        data = write_lines("one.jsonl", {"source": "Aromi is open."})
+        asked = ("generate", data, "--model", "model", "--schema", "own.json")
+        run(*asked, "--set", "whole=true", "--device", "cpu", "--workspace", "once")
+        lines_of_each.append({*Path("once/generations").glob("*.jsonl")})
+    first, second = lines_of_each
+    assert first < second
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "--fields name",
+        "--schema sets/places/schema.json --confidence",
+        "--schema sets/places/schema.json --grounded",
+        "--schema sets/places/schema.json --shots closed.jsonl:1",
+        "--schema unheld.json",
+        "",
+    ],
+)
+def test_what_json_in_one_go_cannot_have_is_refused(beside, place, wrong):
+    Path("unheld.json").write_text(json.dumps(UNHELD))
+    refused(*whole(place, *wrong.split()))
+
+
+#: llguidance has no grammar for it.
+UNHELD = {"properties": {"name": {"type": "string", "pattern": "^(?=a)b"}}}
+
+
+def test_a_report_without_a_grammar_leaves_json_in_one_go_out(beside):
+    Path("closed.schema.json").write_text(json.dumps(UNHELD))
+    said = reported("closed.jsonl", "--model", "taught", "--workspace", "unheld")
+    assert "closed.schema.json" in said.stderr
+    _, entries = report_of(Path("unheld"))
+    assert [*entries] == ["untrained", "taught"]

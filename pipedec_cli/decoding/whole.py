@@ -1,0 +1,179 @@
+"""The ordinary way to an object without training: a decoder-only model writes it as JSON in one go, under a grammar."""
+
+import copy
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.fields import Field, kind_of, leaves, text_of
+from pipedec_cli.data.records import Generated, Segmentation
+from pipedec_cli.decoding.blind import require_ordinary
+from pipedec_cli.decoding.decoder import Decoder
+from pipedec_cli.decoding.plans import TextPlan
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.choice import Choice
+from pipedec_cli.model.text import TextCodec
+from pipedec_cli.objects.checking import Check, checker
+from pipedec_cli.objects.codec import FieldCodec, row_text
+from pipedec_cli.objects.grammar import Grammar, json_grammar
+from pipedec_cli.objects.reader import in_words
+from pipedec_cli.objects.rows import Rows
+from pipedec_cli.pipeline.decode import Finished
+from pipedec_cli.pipeline.grid import Method, Opening
+
+#: The prompts in a chat and outside. The keys stand in the place of %s.
+CHAT_PROMPT: Final = (
+    "Text: {source}\n\nAnswer with a JSON object with these keys: %s. Take the values from the text. "
+    "A key that the text says nothing of is null."
+)
+PROMPT: Final = "Text: {source}\nJSON:"
+
+
+class WholePlan:
+    """A single row: an object as JSON, which a grammar holds to its schema."""
+
+    pipelined = False
+
+    def __init__(self, checkpoint: Checkpoint, rows: Rows) -> None:
+        """Take a checkpoint, and a JSON Schema whose keys may all be null. A UserError if there is no grammar for it."""
+        self._usual = TextPlan(checkpoint, None)
+        grammar = json_grammar(with_nulls(rows.schema))
+        #: Tells schemas apart.
+        self.sha256 = hashlib.sha256(grammar.encode()).hexdigest()
+        try:
+            allowed = Grammar(checkpoint.tokenizer, checkpoint.eos, grammar)
+        except ValueError as error:
+            why = first_line(error).rstrip(":")
+            what = f"has no grammar for JSON in one go ({why})"
+            raise UserError(what, where=rows.where, todo="leave `whole` out") from None
+        self._opening = Opening((), allowed)
+
+    def method(self, choice: Choice) -> Method:
+        """How to decode: as a sequential model. A UserError for a `choice` that does not apply."""
+        return replace(self._usual.method(choice), free=self._opening)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeReader:
+    """Reads objects that were written as JSON."""
+
+    text: TextCodec
+    check: Check
+
+    def read(self, end: Finished) -> Generated:
+        """The object of a finished grid, without its nulls; it is empty where a limit cut the text.
+
+        What it cost (steps, tokens, seconds) is not filled in.
+        """
+        (row,) = end.grid.subsequences
+        try:
+            values = without_nulls(json.loads(row_text(self.text, row)))
+        except ValueError:
+            values = {}
+        if not isinstance(values, dict):
+            values = {}
+        texts = [text_of(value) for _, value in leaves(values) if kind_of(value)]
+        return Generated(
+            text=json.dumps(values, ensure_ascii=False),
+            segments=tuple(texts),
+            fields=values,
+            violations=in_words(self.check(values)),
+        )
+
+
+def whole_decoder(
+    plain: Decoder,
+    rows: Rows,
+    *,
+    template: str | None = None,
+    chat: bool | None = None,
+) -> Decoder:
+    """A decoder of objects that are written as JSON in one go.
+
+    It has the weights of `plain`, an ordinary decoder-only model or one with blind rows;
+    a UserError for any other, and for a schema without a grammar. `rows` have the JSON Schema of the objects. `template` is the prompt, with
+    {source}. `chat` puts it into the model's chat template; by default it does so if
+    there is one.
+    """
+    require_ordinary(plain)
+    if chat is None:
+        chat = bool(getattr(plain.checkpoint.tokenizer, "chat_template", None))
+    fields = tuple(rows.tree.values())
+    if template is None:
+        template = PROMPT
+        if chat:
+            template = CHAT_PROMPT % _names(fields)
+    segmentation = Segmentation("field", (), " ", fields=fields)
+    settings = MethodSettings(
+        "sequential", "any", segmentation, prompt=template, chat=chat
+    )
+    # It ends its texts in another way than that of `plain`.
+    own = replace(plain.checkpoint, settings=settings, segmenter=None)
+    own.end_as_usual(chat=chat)
+    text = copy.copy(plain.text)
+    text.eos = own.eos
+    text.prompt = own.prompt(template, chat=chat)
+    check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
+    return plain.sharing(
+        checkpoint=own,
+        settings=settings,
+        text=text,
+        fields=FieldCodec(text, fields, rows.tree),
+        plan=WholePlan(own, rows),
+        reader=WholeReader(text, check),
+        blind=None,
+    )
+
+
+def _names(fields: Sequence[Field]) -> str:
+    """The keys of an object that stand in no other object, with commas between them."""
+    keys = dict.fromkeys(str(field.keys[0]) for field in fields)
+    return ", ".join(json.dumps(key, ensure_ascii=False) for key in keys)
+
+
+def with_nulls(schema: Any) -> Any:
+    """A copy of a JSON Schema in which each key of an object must stand, and may be null."""
+    if not isinstance(schema, dict):
+        return schema
+    changed = dict(schema)
+    for word in ("$defs", "definitions"):
+        if word in schema:
+            changed[word] = _each(schema[word])
+    for word in ("anyOf", "oneOf", "allOf"):
+        if word in schema:
+            changed[word] = [with_nulls(part) for part in schema[word]]
+    if "items" in schema:
+        changed["items"] = with_nulls(schema["items"])
+    if "properties" in schema:
+        properties = _each(schema["properties"])
+        changed |= {
+            "type": "object",
+            "properties": {
+                key: {"anyOf": [part, {"type": "null"}]}
+                for key, part in properties.items()
+            },
+            "required": [*properties],
+            "additionalProperties": False,
+        }
+    return changed
+
+
+def _each(schemas: Any) -> Any:
+    """Copies of the schemas in a table, with nulls."""
+    return {name: with_nulls(part) for name, part in schemas.items()}
+
+
+def without_nulls(value: Any) -> Any:
+    """A copy of an object, or of a value in it, without keys that are null."""
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    if isinstance(value, dict):
+        kept = {}
+        for key, part in value.items():
+            if part is not None:
+                kept[key] = without_nulls(part)
+        return kept
+    return value
