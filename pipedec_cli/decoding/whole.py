@@ -3,12 +3,12 @@
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.fields import Field, kind_of, leaves, text_of
+from pipedec_cli.data.fields import Field, Keys, kind_of, leaves, text_of
 from pipedec_cli.data.records import Generated, Segmentation
 from pipedec_cli.decoding.blind import require_ordinary
 from pipedec_cli.decoding.decoder import Decoder
@@ -16,7 +16,7 @@ from pipedec_cli.decoding.plans import TextPlan
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.choice import Choice
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.objects.checking import Check, checker
+from pipedec_cli.objects.checking import Checker, checker
 from pipedec_cli.objects.codec import FieldCodec, row_text
 from pipedec_cli.objects.grammar import Grammar, json_grammar
 from pipedec_cli.objects.reader import in_words
@@ -30,6 +30,9 @@ CHAT_PROMPT: Final = (
     "A key that the text says nothing of is null."
 )
 PROMPT: Final = "Text: {source}\nJSON:"
+#: The keywords that hold schemas, by name or in a list.
+_TABLES: Final = ("$defs", "definitions", "properties")
+_LISTS: Final = ("anyOf", "oneOf", "allOf")
 
 
 class WholePlan:
@@ -38,7 +41,7 @@ class WholePlan:
     pipelined = False
 
     def __init__(self, checkpoint: Checkpoint, rows: Rows) -> None:
-        """Take a checkpoint, and a JSON Schema whose keys may all be null. A UserError if there is no grammar for it."""
+        """Take a checkpoint, and a JSON Schema whose keys may be null. A UserError if there is no grammar for it."""
         self._usual = TextPlan(checkpoint, None)
         grammar = json_grammar(with_nulls(rows.schema))
         #: Tells schemas apart.
@@ -61,20 +64,24 @@ class WholeReader:
     """Reads objects that were written as JSON."""
 
     text: TextCodec
-    check: Check
+    check: Checker
 
     def read(self, end: Finished) -> Generated:
-        """The object of a finished grid, without its nulls; it is empty where a limit cut the text.
+        """The object of a finished grid; it is empty where a limit cut the text.
 
-        What it cost (steps, tokens, seconds) is not filled in.
+        Its nulls are left out, but for those that the schema asks for. What it cost
+        (steps, tokens, seconds) is not filled in.
         """
         (row,) = end.grid.subsequences
         try:
-            values = without_nulls(json.loads(row_text(self.text, row)))
+            written = json.loads(row_text(self.text, row))
         except ValueError:
-            values = {}
-        if not isinstance(values, dict):
-            values = {}
+            written = {}
+        if not isinstance(written, dict):
+            written = {}
+        values = without_nulls(written)
+        if self.check(values):
+            values = without_nulls(written, self.check.wrong(written))
         texts = [text_of(value) for _, value in leaves(values) if kind_of(value)]
         return Generated(
             text=json.dumps(values, ensure_ascii=False),
@@ -135,45 +142,57 @@ def _names(fields: Sequence[Field]) -> str:
 
 
 def with_nulls(schema: Any) -> Any:
-    """A copy of a JSON Schema in which each key of an object must stand, and may be null."""
+    """A copy of a JSON Schema in which each key of an object must stand, and may be null unless the schema requires it.
+
+    What is no schema stays as it is.
+    """
     if not isinstance(schema, dict):
         return schema
-    changed = dict(schema)
-    for word in ("$defs", "definitions"):
-        if word in schema:
-            changed[word] = _each(schema[word])
-    for word in ("anyOf", "oneOf", "allOf"):
-        if word in schema:
-            changed[word] = [with_nulls(part) for part in schema[word]]
-    if "items" in schema:
-        changed["items"] = with_nulls(schema["items"])
-    if "properties" in schema:
-        properties = _each(schema["properties"])
-        changed |= {
-            "type": "object",
-            "properties": {
-                key: {"anyOf": [part, {"type": "null"}]}
-                for key, part in properties.items()
-            },
-            "required": [*properties],
-            "additionalProperties": False,
-        }
+    changed = {}
+    for word, part in schema.items():
+        changed[word] = part
+        if word in _TABLES and isinstance(part, dict):
+            changed[word] = {name: with_nulls(inner) for name, inner in part.items()}
+        elif word in _LISTS and isinstance(part, list):
+            changed[word] = [with_nulls(inner) for inner in part]
+        elif word == "items":
+            changed[word] = with_nulls(part)
+    properties = changed.get("properties")
+    if isinstance(properties, dict):
+        required = schema.get("required")
+        changed |= _closed(properties, required if isinstance(required, list) else ())
     return changed
 
 
-def _each(schemas: Any) -> Any:
-    """Copies of the schemas in a table, with nulls."""
-    return {name: with_nulls(part) for name, part in schemas.items()}
+def _closed(properties: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """The keywords of an object that has all these properties and no others. Those that are not `required` may be null."""
+    nullable = {}
+    for key, part in properties.items():
+        nullable[key] = part
+        if key not in required:
+            nullable[key] = {"anyOf": [part, {"type": "null"}]}
+    return {
+        "type": "object",
+        "properties": nullable,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
 
 
-def without_nulls(value: Any) -> Any:
-    """A copy of an object, or of a value in it, without keys that are null."""
+def without_nulls(
+    value: Any, places: Collection[Keys] | None = None, at: Keys = ()
+) -> Any:
+    """A copy of an object, or of a value `at` a place in it, without the keys that are null: all, or those at these places."""
     if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    if isinstance(value, dict):
-        kept = {}
-        for key, part in value.items():
-            if part is not None:
-                kept[key] = without_nulls(part)
-        return kept
-    return value
+        items = enumerate(value, start=1)
+        return [without_nulls(item, places, (*at, number)) for number, item in items]
+    if not isinstance(value, dict):
+        return value
+    kept = {}
+    for key, part in value.items():
+        place = (*at, key)
+        if part is not None:
+            kept[key] = without_nulls(part, places, place)
+        elif places is not None and place not in places:
+            kept[key] = None
+    return kept

@@ -1,6 +1,7 @@
 """An object that is written as JSON in one go: what the model finds most probable among what its schema allows."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.objects.grammar import Grammar, json_grammar
 from pipedec_cli.objects.json_schema import tree_in
 from pipedec_cli.objects.rows import Rows
+from pipedec_cli.pipeline.schedule import Subsequence
 from tests.checkpoints import SOURCES, tiny_checkpoint
 from tests.model.chats import foreign
 
@@ -96,6 +98,9 @@ def test_each_key_stands_and_may_be_null_wherever_an_object_stands():
     value |= {"at": place, "dishes": dishes}
     assert is_valid(held, value)
     assert not is_valid(held, value | {"stars": 6})
+    required = with_nulls(SCHEMA | {"required": ["name", "stars"]})
+    assert not is_valid(required, value)
+    assert is_valid(required, value | {"name": "Aromi"})
     for lacking in (place, dishes[0], value):
         removed = lacking.popitem()
         assert not is_valid(held, value)
@@ -112,6 +117,28 @@ def test_a_key_that_is_called_as_a_keyword_is_a_key():
     held = with_nulls(named)
     assert is_valid(held, {"properties": "a", "items": None})
     assert not is_valid(held, {"properties": "a", "items": 2})
+
+
+def test_a_null_stays_where_the_schema_asks_for_it(plain):
+    nothing = {"type": "null"}
+    inner = {"properties": {"no": nothing, "some": {"enum": [1]}}, "required": ["no"]}
+    schema = {"properties": {"it": inner, "none": nothing}, "required": ["it", "none"]}
+    reader = whole(plain, schema).reader
+    text = plain.text.ids(['{"it": {"no": null, "some": null}, "none": null}'])[0]
+    row = Subsequence(0, tokens=text, ended=False)
+    end = SimpleNamespace(grid=SimpleNamespace(subsequences=[row]))
+    result = reader.read(end)
+    assert result.fields == {"it": {"no": None}, "none": None}
+    assert result.violations == ()
+
+
+@pytest.mark.parametrize("part", [0, True, "a", None, [], [0], {}, {"a": 0}])
+@pytest.mark.parametrize("word", ["anyOf", "$defs", "items", "properties", "required"])
+def test_what_is_no_schema_is_let_be(word, part):
+    changed = with_nulls({"description": "all", word: part})
+    assert changed["description"] == "all"
+    if not isinstance(part, dict):
+        assert changed[word] == part
 
 
 def test_another_model_than_an_ordinary_one_is_refused(tmp_path):
