@@ -50,7 +50,7 @@ def examples(report: Report) -> Section | None:
     """The section of examples; None if there are no texts."""
     runs = {}
     for entry in report.entries:
-        if entry.role in ("baseline", "pipelined") and entry.quality.scored:
+        if entry.role != "exact" and entry.quality.scored:
             runs[entry.name] = entry.quality.scored
     if not runs:
         return None
