@@ -133,6 +133,17 @@ _CLAUSE_END = re.compile(
 _NUMBER: Final = "##number##"  # as Punkt writes it
 _ENDS_IN_NUMBER = re.compile(r"\d\.$")
 _ACRONYM = re.compile(r"(?<!\w)((?:[^\W\d_]{1,2}\.){2,})(?=[\s,;:)\]]|$)")
+_COMMON = "|".join(map(re.escape, COMMON_ABBREVIATIONS.split()))
+#: A word to which the full stop behind it belongs, in any text.
+_ABBREVIATION = regex.compile(
+    rf"""(?<![\w.])(?:
+    (?:[^\W\d_]{{1,2}}\.){{2,}}                    # U.S., S.p.A.
+    | \p{{Lu}}\.                                 # John Q. Public
+    | (?i:{_COMMON})\.
+    | \p{{Lu}}\w*\.(?=\s+\p{{Ll}}|\s*[,;:)])      # the sentence goes on
+    )""",
+    regex.VERBOSE,
+)
 _LIST_NUMBER = re.compile(r"\(?\d{1,3}[.)]")
 #: An opening mark with a space on either side, as in French. Punkt takes it for the end
 #: of the text before it.
@@ -149,6 +160,11 @@ def count_words(text: str) -> int:
         return len(text.split())
     # A list of all words would take many times the text's memory.
     return _occurrences(_WORD, text)
+
+
+def abbreviations_in(text: str) -> set[str]:
+    """The abbreviations in a text, each with the full stop at its end: initials, common ones, and words with a capital behind which the sentence goes on."""
+    return {match[0] for match in _ABBREVIATION.finditer(text)}
 
 
 def mostly_spaceless(texts: Iterable[str]) -> bool:

@@ -16,6 +16,7 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, doubled, text_of
+from pipedec_cli.data.sentences import abbreviations_in
 from pipedec_cli.model.text import tokenized
 from pipedec_cli.objects.keywords import (
     FREE,
@@ -297,11 +298,14 @@ def span_grammar(source: str, field: Field, *, may_be_empty: bool = False) -> st
 
     A field that is a list has several such items. A row that `may_be_empty` can say
     that there is no value. Words are those of Unicode (UAX 29), the possessive 's
-    apart. White space is one space.
+    apart. A value ends before a full stop that belongs to no abbreviation. White space
+    is one space.
     """
     is_list = field.kind == "list"
     keywords = dict(field.keywords)
     text = " ".join(source.split()).replace("|", "||" if is_list else "|")
+    stopped = "|".join(map(re.escape, sorted(abbreviations_in(text))))
+    ends = rf"|([^ .,;:!?)].* )?({stopped})" if stopped else ""
     words = [*filter(None, regex.split(r"(?V1w)\b|(?=['’]s\b)", text))]
     least = keywords.get("minLength", 0)
     most = min(len(text), keywords.get("maxLength", len(text)))
@@ -313,7 +317,7 @@ def span_grammar(source: str, field: Field, *, may_be_empty: bool = False) -> st
         _HEAD,
         f"start: (/ ?/ ROW){'?' if may_be_empty else ''}",
         f"ROW: SPAN{more}",
-        rf"SPAN: PART & /[^ .,;:!?)](.*[^ .,;:!?(])?/{length}",
+        rf"SPAN: PART & /[^ .,;:!?)](.*[^ .,;:!?(])?{ends}/{length}",
         f"PART: %regex {json.dumps({'substring_chunks': words})}",
     )
     return "\n".join(lines)

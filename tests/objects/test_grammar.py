@@ -178,6 +178,24 @@ def test_a_part_of_a_source_begins_and_ends_where_a_word_does(listed, good, bad)
     assert [text for text in texts if fits(short, codec.ids([text])[0])] == texts[:2]
 
 
+@pytest.mark.parametrize("kind", ["string", "list"])
+def test_an_abbreviation_keeps_its_full_stop_and_a_sentence_does_not(kind):
+    tokenizer = tokenizer_of("_gpt2")
+    codec = TextCodec(tokenizer, "", 99, END)
+    source = "Acme Inc. of Washington, D.C. sells a pie. John Q. Public Jr. works at S.p.A. Zinc. It is."
+    allowed = Grammar(tokenizer, END, span_grammar(source, field(kind)))
+
+    def may_say(text):
+        return fits(allowed, codec.ids([text])[0])
+
+    good = "Acme Inc.; Inc.; Acme Inc; Washington, D.C.; D.C.; Jr.; John Q. Public Jr.; S.p.A.; Q. Public"
+    assert [text for text in good.split("; ") if not may_say(text)] == []
+    bad = ["a pie.", "Zinc.", "works at S.p.A. Zinc.", "It is.", ".", "Inc. of.", "C."]
+    assert [text for text in bad if may_say(text)] == []
+    if kind == "list":
+        assert may_say("Acme Inc. | Jr. | pie")
+
+
 def test_a_row_that_may_be_empty_may_say_nothing_or_a_part_of_its_source():
     tokenizer = tokenizer_of("_gpt2")
     codec = TextCodec(tokenizer, "", 99, END)
