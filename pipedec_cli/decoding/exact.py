@@ -39,8 +39,6 @@ class Drafter:
     plain: Decoder  # the sequential model
     decoder: Decoder | None = None
     costs: tuple[float, ...] | None = None
-    #: A guess stands at this share of the best token's probability; see `Verify`.
-    accept: float = 1.0
 
     def run(
         self, exact: Decoder, sources: Iterable[str], method: Method, batch_size: int
@@ -90,7 +88,6 @@ class Drafter:
             Limits(None, None, max_tokens or SEQUENTIAL_LIMITS.max_tokens),
             ends=frozenset(checkpoint.ends),
             jacobi=self.kind == "jacobi",
-            accept=self.accept,
             costs=costs,
             free=self.plain.plan.method(Choice()).free,
         )
@@ -130,9 +127,7 @@ def _with_costs(checked: Generated, draft: Generated) -> Generated:
 
 
 def exact_decoder(
-    plain: Decoder,
-    draft: Decoder | Literal["source", "jacobi"],
-    accept: float = 1.0,
+    plain: Decoder, draft: Decoder | Literal["source", "jacobi"]
 ) -> Decoder:
     """A decoder in exact mode: the sequential model `plain` writes its own text in fewer calls, because drafts guess it.
 
@@ -147,7 +142,7 @@ def exact_decoder(
         what = f"{plain.checkpoint.name} is a pipelined decoder, and exact mode gives the text of a sequential model"
         raise UserError(what, todo="give the model whose text is wanted")
     if draft in ("source", "jacobi"):
-        return plain.sharing(drafter=Drafter(draft, plain, accept=accept))
+        return plain.sharing(drafter=Drafter(draft, plain))
     if not isinstance(draft, Decoder):
         raise UserError(
             f"the draft is {draft!r}", todo="give a decoder, 'source' or 'jacobi'"
@@ -156,8 +151,7 @@ def exact_decoder(
         slow = "is a sequential model, which drafts no faster than the text is written"
         todo = "give a checkpoint that `pipedec train` made, or draft from the source"
         raise UserError(f"{draft.checkpoint.name} {slow}", todo=todo)
-    drafter = Drafter("pipelined", plain, draft, accept=accept)
-    return plain.sharing(plan=draft.plan, drafter=drafter)
+    return plain.sharing(plan=draft.plan, drafter=Drafter("pipelined", plain, draft))
 
 
 ExactDecoder = exact_decoder  # the name in the public interface

@@ -8,7 +8,6 @@ the model's own, token for token, whatever the draft is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -21,8 +20,6 @@ GRAMS: Final = (3, 2, 1)
 #: The cost of a call by its number of guesses, where nothing was measured: the same for
 #: up to 8 guesses.
 FLAT: Final = (1.0,) * 9
-#: The least probability that float32 tells from none.
-_SMALLEST: Final = 2.0**-126
 #: The weight of older counts after a call.
 _FADE: Final = 0.8
 
@@ -91,17 +88,11 @@ class Verify(Method):
     draft is of no use, n-grams of the source and of the text so far are guessed. With
     `jacobi` the model's own answers behind a wrong guess are the next guesses (Santilli
     et al. 2023). `costs` are the relative costs of a call with 0, 1, 2, … guesses.
-
-    A guess of a draft stands if the model gives it at least `accept` times the
-    probability of its best token. 1 is exact mode; with less the text is almost the
-    model's own, and 0 gives the draft. Guesses of n-grams must be the model's own
-    choice: texts that repeat themselves are probable, and would grow.
     """
 
     guesses: ClassVar[bool] = True
     schedule: Schedule = field(default_factory=Whole, init=False)
     jacobi: bool = False
-    accept: float = 1.0
     costs: Sequence[float] = FLAT
     drafts: dict[int, Sequence[int]] = field(default_factory=dict)
 
@@ -129,8 +120,6 @@ class Verification(Grid):
         init=False,
     )
     wrong: int = field(default=0, init=False)  # guesses that were taken back
-    #: The natural logarithm of the text's probability, where calls tell probabilities.
-    log_probability: float = field(default=0.0, init=False)
     _text: Grams = field(default_factory=Grams, init=False)
     #: The place of the draft's next token; None while the draft is of no use.
     _place: int | None = field(default=0, init=False)
@@ -138,9 +127,6 @@ class Verification(Grid):
     _used: int = field(default=0, init=False)
     #: The model's answers behind a wrong guess.
     _answers: tuple[int, ...] = field(default=(), init=False)
-    #: Where less than the model's own choice may stand, the guess behind those that are
-    #: fed: it stands or falls by the same call.
-    _next: tuple[int, ...] = field(default=(), init=False)
     #: Whether the planned guesses are the draft's.
     _drafted: bool = field(default=False, init=False)
     _draft_counts: Counts = field(
@@ -163,11 +149,6 @@ class Verification(Grid):
         """Always 0: nothing is explored."""
         return 0
 
-    @property
-    def wants_odds(self) -> bool:
-        """Whether the planned call is to tell probabilities."""
-        return self.method.confident or self.method.accept < 1
-
     def plan(self) -> tuple[Slot, ...]:
         """The slots of the next call: the last agreed token and the guesses behind it; none once the text has ended."""
         left = (self.method.limits.max_tokens or 0) - self.tokens
@@ -178,30 +159,24 @@ class Verification(Grid):
         most = min(len(self.method.costs), left) - 1
         guesses = self._guesses(most)
         last = text[-1] if text else self.bos
-        before = [*text, *guesses, *self._next]
+        before = [*text, *guesses]
         slots = []
         for time, token in enumerate([last, *guesses], len(text)):
             allowed = self.method.free.allowed(before[:time])
-            slot = Slot(1, time, token, allowed=allowed)
-            if self.wants_odds and not allowed:
-                guess = before[time : time + 1]
-                slot = slot._replace(others=tuple(guess))
-            slots.append(slot)
+            slots.append(Slot(1, time, token, allowed=allowed))
         self._planned = tuple(slots)
         return self._planned
 
     def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:
-        """Keep the guesses that stand, and the model's answer behind the last of them; take back the others.
+        """Keep the guesses that equal the model's answers, and its answer behind the last of them; take back the others.
 
-        `answers` has the model's own token behind each planned slot, and `odds` tell
-        how probable it and the guess behind the slot are, where `wants_odds`. Returns
-        what the call did.
+        `answers` has the model's own token behind each planned slot; `odds` are not
+        looked at. Returns what the call did.
         """
         fed = self._take_planned(answers)
-        guesses = [*(slot.token for slot in fed[1:]), *self._next]
-        kept = self._standing(guesses, answers, odds)
-        agreed = self._up_to_end([*guesses[:kept], *answers[kept : kept + 1]])
-        self._note_odds(odds[: len(agreed)], kept)
+        guesses = [slot.token for slot in fed[1:]]
+        kept = _alike(guesses, answers)
+        agreed = self._up_to_end(answers[: kept + 1])
         self._counts.update(kept, min(kept + 1, len(guesses)))
         self._answers = tuple(answers[kept + 1 :])
         self._add_agreed(agreed)
@@ -213,28 +188,6 @@ class Verification(Grid):
             made.append(Slot(1, time, token))
         taken_back = fed[len(agreed) :]
         return Step(self.steps, self.time, fed, tuple(made), taken_back)
-
-    def _standing(
-        self, guesses: Sequence[int], answers: Sequence[int], odds: Sequence[Odds]
-    ) -> int:
-        """How many guesses stand before the first one that does not: those that equal the model's answers, or are nearly as probable."""
-        accept = self.method.accept if self._drafted else 1.0
-        number = _alike(guesses, answers)
-        while accept < 1 and number < len(guesses):
-            (guess,) = odds[number].others or (-1.0,)
-            best = odds[number].answer
-            if guesses[number] != answers[number] and not guess >= accept * best:
-                break
-            number += 1
-        return number
-
-    def _note_odds(self, odds: Sequence[Odds], kept: int) -> None:
-        """Add the logarithms of the probabilities of new tokens, of which the first `kept` were guessed."""
-        for number, chance in enumerate(odds):
-            probability = chance.answer * chance.allowed
-            if number < kept and chance.others:
-                (probability,) = chance.others
-            self.log_probability += math.log(max(probability, _SMALLEST))
 
     def _is_end(self, token: int) -> bool:
         """Whether a token ends the text."""
@@ -293,11 +246,8 @@ class Verification(Grid):
             guesses = [text[-1] if text else self.bos] * most
         else:
             guesses = []
-        most = self._worth(min(most, len(guesses)))
-        self._next = ()
-        if self.method.accept < 1:
-            self._next = tuple(guesses[most : most + 1])
-        return guesses[:most]
+        most = min(most, len(guesses))
+        return guesses[: self._worth(most)]
 
     def _worth(self, most: int) -> int:
         """The number of guesses, at most `most`, that promises the most tokens for its cost, if as many are kept as lately.

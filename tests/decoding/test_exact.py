@@ -134,28 +134,3 @@ def test_exact_mode_wants_a_sequential_t5_and_no_other_one_as_its_drafter(decode
     ):
         with refusing():
             ExactDecoder(plain, draft)
-
-
-@pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])
-def test_with_the_models_own_choices_alone_almost_exact_is_exact(decoders, draft):
-    plain = [one.text for one in decoders["sequential"].texts(SOURCES)]
-    for accept in (1.0, 1 - 1e-6):
-        exact = ExactDecoder(decoders["sequential"], decoders.get(draft, draft), accept)
-        assert [one.text for one in exact.texts(SOURCES)] == plain
-
-
-def test_where_any_guess_stands_the_text_is_the_draft(decoders, tmp_path):
-    """Another model drafts, which says other things."""
-    path = tiny_checkpoint(tmp_path / "other", decoder="pipelined", level="sentence")
-    other = Decoder(load_checkpoint(str(path)))
-    with torch.no_grad():
-        for weights in other.checkpoint.model.parameters():
-            weights.add_(torch.randn_like(weights), alpha=0.05)
-    drafts = [one.text for one in other.texts(SOURCES)]
-    exact = ExactDecoder(decoders["sequential"], other, 0.0)
-    made = [one.text for one in exact.texts(SOURCES)]
-    assert made == [
-        exact.drafter.plain.text.decode(exact.drafter.ids(one)[:-1])
-        for one in other.texts(SOURCES)
-    ]
-    assert drafts != [one.text for one in decoders["sequential"].texts(SOURCES)]
