@@ -15,7 +15,7 @@ from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.decoding.plans import TextPlan
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.choice import Choice
-from pipedec_cli.model.text import TextCodec
+from pipedec_cli.model.text import SOURCE, TextCodec
 from pipedec_cli.objects.checking import Checker, checker
 from pipedec_cli.objects.codec import FieldCodec, row_text
 from pipedec_cli.objects.grammar import Grammar, json_grammar
@@ -100,10 +100,10 @@ def whole_decoder(
 ) -> Decoder:
     """A decoder of objects that are written as JSON in one go.
 
-    It has the weights of `plain`, an ordinary decoder-only model or one with blind rows;
-    a UserError for any other, and for a schema without a grammar. `rows` have the JSON Schema of the objects. `template` is the prompt, with
-    {source}. `chat` puts it into the model's chat template; by default it does so if
-    there is one.
+    It has the weights of `plain`, an ordinary decoder-only model or one with blind
+    rows; a UserError for any other, and for a schema without a grammar. `rows` have the
+    JSON Schema of the objects. `template` is the prompt, with {source}. `chat` puts it
+    into the model's chat template; by default it does so if there is one.
     """
     require_ordinary(plain)
     if chat is None:
@@ -136,9 +136,13 @@ def whole_decoder(
 
 
 def _names(fields: Sequence[Field]) -> str:
-    """The keys of an object that stand in no other object, with commas between them."""
+    """The keys of an object that stand in no other object, with commas between them.
+
+    A key that a template would take for the source is not named.
+    """
     keys = dict.fromkeys(str(field.keys[0]) for field in fields)
-    return ", ".join(json.dumps(key, ensure_ascii=False) for key in keys)
+    named = (json.dumps(key, ensure_ascii=False) for key in keys if SOURCE not in key)
+    return ", ".join(named)
 
 
 def with_nulls(schema: Any) -> Any:

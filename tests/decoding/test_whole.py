@@ -84,6 +84,13 @@ def test_objects_hold_to_their_schema_and_have_no_nulls(plain):
         assert json.loads(result.text) == result.fields
 
 
+def test_a_key_may_be_called_as_the_place_of_the_source(plain):
+    named = {"%s": {"enum": ["a"]}, "{source}": {"enum": ["b"]}}
+    decoder = whole(plain, {"properties": named, "required": [*named]})
+    [result] = decoder.texts(SOURCES[:1], decoder.method())
+    assert result.fields == {"%s": "a", "{source}": "b"}
+
+
 def test_what_a_limit_cuts_is_no_object(plain):
     decoder = whole(plain, SCHEMA)
     [result] = decoder.texts(SOURCES[:1], decoder.method(max_tokens=3))
