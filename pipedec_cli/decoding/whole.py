@@ -80,14 +80,16 @@ class WholeReader:
         if not isinstance(written, dict):
             written = {}
         values = without_nulls(written)
-        if self.check(values):
+        violations = self.check(values)
+        if violations:
             values = without_nulls(written, self.check.wrong(written))
+            violations = self.check(values)
         texts = [text_of(value) for _, value in leaves(values) if kind_of(value)]
         return Generated(
             text=json.dumps(values, ensure_ascii=False),
             segments=tuple(texts),
             fields=values,
-            violations=in_words(self.check(values)),
+            violations=in_words(violations),
         )
 
 

@@ -232,13 +232,14 @@ def _plan_taught(
 
     taught = load_model(asked)
     before = untrained(settings)
-    asked_alike = replace(asked, model=before, chat=plan_of(taught).chat)
+    chat = plan_of(taught).chat
+    asked_alike = replace(asked, model=before, chat=chat)
     untaught = load_model(asked_alike)
     ways = [
         Way(UNTRAINED, "baseline", asked_alike, untaught),
         Way("taught", "pipelined", asked, taught),
     ]
-    ordinary = in_one_go(untaught, chat=plan_of(taught).chat)
+    ordinary = in_one_go(untaught, chat=chat)
     if ordinary is not None:
         at_once = replace(asked_alike, whole=True, confidence=False)
         ways.append(Way(IN_ONE_GO, "ordinary", at_once, ordinary))
